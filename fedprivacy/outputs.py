@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -188,11 +189,26 @@ def named(path: Path) -> Iterator[None]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of text as lines whose columns begin at the same place."""
+    """Return rows of text as lines whose columns begin at the same place.
+
+    The first row names the columns. On a terminal that is too narrow, each row becomes a list with
+    a line for each column. COLUMNS sets a width; a file or a pipe has none.
+    """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = shutil.get_terminal_size((_ENDLESS, 24)).columns
+    if sum(widths) + 2 * (len(widths) - 1) > room:
+        head, name = cells[0], max(map(len, cells[0]))
+        return [
+            f"{'  ' * (at > 0)}{column.ljust(name + 2 * (at == 0))}  {cell}".rstrip()
+            for row in cells[1:]
+            for at, (column, cell) in enumerate(zip(head, row, strict=True))
+        ]
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
     return ["  ".join(row).rstrip() for row in padded]
+
+
+_ENDLESS = 10**6
 
 
 def printable(text: object) -> str:

@@ -14,7 +14,7 @@ import fedprivacy as fp
 from fedprivacy import factors, outputs
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
-from fedprivacy.outputs import printable, refuse_overwrite, whole_file
+from fedprivacy.outputs import aligned, printable, refuse_overwrite, whole_file
 from fedprivacy.runs import progress_logging
 from fedprivacy.runs.pictures import draw_tradeoff
 from fedprivacy.training.rounds import RoundInfo
@@ -340,3 +340,15 @@ def test_the_name_of_a_device_is_refused_on_windows(name, monkeypatch):
     with pytest.raises(ParameterError, match="not be the name of a device"):
         outputs.path_of(path=name)
     assert outputs.path_of(path="console.json") and outputs.path_of(path="com10")
+
+
+def test_a_table_that_is_wider_than_the_terminal_is_a_list(monkeypatch):
+    rows = [("observer", "upper", "method"), ("aggregate", "1.5", "PLD"), ("server", "-", "")]
+    assert aligned(rows)[1] == "aggregate  1.5    PLD"
+    monkeypatch.setenv("COLUMNS", "20")
+    assert aligned(rows) == [
+        *("observer    aggregate", "  upper     1.5", "  method    PLD"),
+        *("observer    server", "  upper     -", "  method"),
+    ]
+    monkeypatch.setenv("COLUMNS", "24")
+    assert len(aligned(rows)) == 3

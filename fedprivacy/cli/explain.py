@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import MISSING, asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
@@ -23,6 +24,7 @@ from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
 from .group import cli
 from .options import (
+    OUTPUT,
     QUESTION,
     as_json,
     file_option,
@@ -65,14 +67,18 @@ CLAIMS = {
 @option("--delta", float, QUESTION, "Compute epsilon at this delta.", required=True)
 @run_options
 @threat_options
+@option("--theory", bool, OUTPUT, "Print the pair, the theorems and mu as well.", is_flag=True)
 @as_json
-def explain(ledger: Path | None, unit: str | None, as_json: bool, **question: Any) -> None:
+def explain(
+    ledger: Path | None, unit: str | None, theory: bool, as_json: bool, **question: Any
+) -> None:
     """Explain the protection of a run, and its strength, in plain words.
 
-    Prints the row of the reference table with its theorems, its assumptions and the data that
-    attain it; epsilon by every accountant for every observer; the cost of each part of the run; the
-    changes that would halve epsilon; and the power of an attacker. The run is that of LEDGER, or
-    the options describe it.
+    Prints what is protected and from whom; the assumptions, and the worst data; epsilon for every
+    observer; the cost of each part of the run; the changes that would halve epsilon; and the power
+    of an attacker. With --theory it also prints the row of the reference table and its theorems,
+    epsilon by every accountant, and mu of Gaussian DP. The run is that of LEDGER, or the options
+    describe it.
 
     \b
     Example: cohorts of 100 of 6,000 clients, 180 rounds:
@@ -113,11 +119,11 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **question: An
     }
 
     def text() -> None:
-        _print_row(data, adjacency, observer)
-        _print_bounds(bounds, unsupported, delta)
+        _print_threat(data, adjacency, observer, theory)
+        _print_bounds(bounds, unsupported, delta, theory)
         _print_shares(data)
         say("Limits of every attack")
-        _print_risk(risk, unknown, data["qualified"])
+        _print_risk(risk, unknown, data["qualified"], theory)
 
     show(data, as_json, text)
 
@@ -198,16 +204,16 @@ def _views(
     return bounds, unsupported
 
 
-def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
+def _print_threat(data: dict[str, Any], adjacency: str, observer: str, theory: bool) -> None:
     row = data["row"]
     say("The threat")
     say(f"  neighbouring data sets: {adjacency}: {NEIGHBOURS[adjacency]}")
     say(f"  the attacker sees: {observer}: {SEEN[observer]}")
     say("Protection of one round")
-    if row is not None:
+    if theory and row is not None:
         say(f"  row of the reference table: {row['scheme']}, {observer}, {adjacency}")
         say(f"  worst-case pair: {row['pair']}")
-    for theorem in data["theorems"]:
+    for theorem in data["theorems"] if theory else ():
         say(f"  rests on: {theorem}")
     for assumption in data["assumptions"]:
         say(f"  assumes: {assumption}")
@@ -215,34 +221,51 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
         say(f"  but: {words}")
     attained = data["attained_by"]
     if attained is None:
-        say("  attained: no pair of data sets is known to attain it")
+        say("  worst data: not known; the lower end of epsilon may be too small")
     else:
-        say(f"  attained by {row['attained'] if row else 'a known pair'}: {attained}")
+        kind = f" (attained by {row['attained']})" if theory and row else ""
+        say(f"  worst data, which attain the lower end: {attained}{kind}")
 
 
 def _print_bounds(
-    bounds: dict[str, dict[str, Bound]], unsupported: dict[str, str], delta: float
+    bounds: dict[str, dict[str, Bound]], unsupported: dict[str, str], delta: float, theory: bool
 ) -> None:
     say(f"Epsilon at delta = {exactly(delta)}")
     for view, found in bounds.items():
         say(f"  {view} ({SEEN[view]})")
-        for name, bound in found.items():
+        # The first accountant gives the interval; the others are looser.
+        for name, bound in list(found.items())[: None if theory else 1]:
             # A lower end of 0 carries no information.
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
             text = f"at most {_up(bound.upper, 6)}{least}"
             say(f"    {name}: {', '.join([text, *bound.qualified])}")
+        factor = _factor(next(iter(found.values())).upper)
+        if factor:
+            say(f"    in words: an event is at most {factor} times as probable, plus delta")
     for view, reason in unsupported.items():
         say(f"  {view}: {reason}")
+
+
+def _factor(epsilon: float) -> str:
+    """Return exp(epsilon), rounded up; empty if it is too large to help."""
+    return _up(math.exp(epsilon) * (1.0 + 1e-12)) if epsilon < 20.0 else ""
 
 
 def _print_shares(data: dict[str, Any]) -> None:
     say("Shares of epsilon")
     for part in data["parts"]:
-        text = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
+        text = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {_short(part)}"
         say(f"{text}; alone {_up(float(part['alone']))}, without it {_up(float(part['without']))}")
     for name, value in data["halved_by"].items():
         found = "no value" if value is None else repr(value)
         say(f"  half of epsilon by changing only {name}: {found}")
+
+
+def _short(part: dict[str, Any]) -> str:
+    """Return a part's mechanism without the names of its classes and the absent settings."""
+    sampled = r"SampledMechanism\(inner=(.*), scheme=(.*)\)$"
+    text = re.sub(sampled, r"\1 sampled by \2", part["mechanism"])
+    return re.sub(r", \w+=None\b", "", text)
 
 
 def _up(value: float, digits: int = 4) -> str:
@@ -253,7 +276,7 @@ def _down(value: float, digits: int = 4) -> str:
     return shown(value, digits, ROUND_FLOOR)
 
 
-def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
+def _print_risk(risk: Any, unknown: str, qualified: list[str], theory: bool) -> None:
     if risk is None:
         say(f"  not known: {unknown}")
         return
@@ -272,6 +295,8 @@ def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
             f"positives (attained: {_down(100 * least)} %), by an attacker who "
             f"{CLAIMS[worse][replaced]}"
         )
+    if not theory:
+        return
     say(f"  at every false-positive rate: mu-GDP with mu = {_up(risk.mu.upper)}")
     say(
         f"  up to a true-positive rate larger by {_up(risk.slack)}: mu-GDP with mu = "

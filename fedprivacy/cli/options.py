@@ -58,7 +58,17 @@ class MethodCommand(PanelCommand):
         named = [word.removeprefix("--method=") for word in args if word.startswith("--method=")]
         named += [value for word, value in pairwise(args) if word == "--method"]
         ctx.meta[__name__] = named[-1] if named else None
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            from ..runs.methods import METHODS
+
+            # A setting of a method is no option of the command.
+            name = problem.option_name.lstrip("-").replace("-", "_")
+            if not any(name in each.known for each in METHODS.values()):
+                raise
+            text = f"{problem.message} Did you mean '--set {name}=VALUE'?"
+            raise click.UsageError(text, ctx) from problem
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help, and the settings of the method."""

@@ -60,8 +60,9 @@ data_options = options(
         None,
         DATA,
         "digits (part of the package), fashion-mnist (read from disk), or your own .npz file "
-        "with the arrays features, labels, clients (the client of each record), test_features, "
-        "test_labels and, for top-k, public_features and public_labels.",
+        "with the arrays features, labels (classes from 0), clients (the client of each record; or "
+        "use --clients), test_features and test_labels (for a score) and, for top-k, "
+        "public_features and public_labels.",
         default="digits",
     ),
     file_option(
@@ -351,7 +352,8 @@ def _tell(
     """Print the same for a person."""
     task = experiment.job
     text = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-    say(f"{METHODS[result['method']].title}: {text}; {_sent(record, task.upload_per_client)}")
+    sent = _sent(record, task.upload_per_client)
+    say(f"{METHODS[result['method']].title}: {text or 'not scored'}; {sent}")
     say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
     for note in filter(None, (*result["notes"], record.rests_on)):
         say(f"  {note}")

@@ -397,6 +397,7 @@ def _described(ledger: Ledger) -> dict[str, Any]:
 
 
 _ABSENT = object()
+NO_TEST = "not scored: the data have no test records (test_features and test_labels)"
 
 
 class _Scores:
@@ -430,6 +431,7 @@ class _Scores:
         if output is not None:
             save_model(output, self.loop, state)
         expected, planned = job.expected_bytes, job.rounds
+        unscored = not self.found[-1] and not len(job.source.test_labels)
         short = (
             f"{state.round} of {planned} rounds; the budget was spent on more rounds than the "
             "model "
@@ -440,7 +442,7 @@ class _Scores:
             rounds=tuple(self.rounds),
             upload_bytes=done.upload_bytes if expected is None else expected,
             scores=dict(self.found[-1]),
-            notes=(short,) if state.round < planned else (),
+            notes=(short,) * (state.round < planned) + (NO_TEST,) * unscored,
             public=self.experiment.public,
             not_covered={"upload_bytes": done.upload_bytes, "refused": self.refused},
             output=output,

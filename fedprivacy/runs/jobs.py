@@ -86,7 +86,7 @@ class Job(Protocol):
         """Return all rounds as one mechanism."""
 
     def scores(self, loop: Any, state: Any) -> dict[str, float]:
-        """Return the scores of a state on the test set: accuracy, and others if there are any."""
+        """Return the scores of a state on the test set: accuracy and others; {} without one."""
 
     def planted(self, level: float | None, attack: AttackSettings) -> Planted:
         """Return the job with canaries in it; a level of None is calibrated."""

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from ..errors import ParameterError, refuse
 from ..training.data import FederatedData, Indices, partition_by_label, partition_iid
 from ..training.models import ModelFactory
-from ..training.optimise import FlatModel, LocalSGD, check_frozen
+from ..training.optimise import NUMBERED, FlatModel, LocalSGD, check_frozen
 from ..training.posterior import Posterior
 
-NEEDED = ("features", "labels", "test_features", "test_labels")
-OPTIONAL = ("clients", "public_features", "public_labels")
+NEEDED = ("features", "labels")
+OPTIONAL = ("clients", "test_features", "test_labels", "public_features", "public_labels")
 MOST_CLASSES = 10**6
 """Larger labels are refused: the label count would become the model's output size."""
 _PACKED, _READ_ANYWAY = 100, 1 << 26
@@ -40,10 +40,11 @@ def read_npz(
 ) -> FederatedData:
     """Return the data set in a file of ``numpy.savez``. Its content is never executed.
 
-    The arrays are ``features`` (first axis the records, any numbers), ``labels`` (classes from 0),
-    ``test_features`` and ``test_labels``. ``clients`` gives the owner of every record, by a number
-    or a name. ``public_features`` and ``public_labels`` belong to no client. The largest label sets
-    the number of classes, so the labels together must be public knowledge.
+    The arrays are ``features`` (first axis the records, any numbers) and ``labels`` (classes from
+    0). ``clients`` gives the owner of every record, by a number or a name. A model is scored on
+    ``test_features`` and ``test_labels`` if they are there. ``public_features`` and
+    ``public_labels`` belong to no client. The largest label sets the number of classes, so the
+    labels together must be public knowledge.
 
     Args:
         path: the file.
@@ -80,7 +81,7 @@ def _split(
     """Return the records of each client of a file without owners."""
     clients, classes_per_client = split
     if clients is None:
-        refuse("clients", None, f"be given: {path} has no array 'clients'", "state the number")
+        refuse("clients", None, f"be given: {path} has no array 'clients'", "pass --clients 200")
     if classes_per_client is None:
         return partition_iid(len(labels), clients, seed=seed)
     return partition_by_label(labels, clients, classes_per_client=classes_per_client, seed=seed)
@@ -117,7 +118,9 @@ def _check_file(path: Path) -> None:
 
 def _check_names(path: Path, names: list[str]) -> None:
     """Refuse unknown arrays before they are read."""
-    missing = [name for name in NEEDED if name not in names]
+    tested = ("test_features", "test_labels")
+    wanted = (*NEEDED, *tested) if {*tested} & {*names} else NEEDED
+    missing = [name for name in wanted if name not in names]
     unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     if missing:
         refuse("data", str(path), f"contain an array {missing[0]!r}", SAVE)
@@ -271,13 +274,15 @@ def _first_line(error: BaseException) -> str:
 
 
 def check_model(model: ModelFactory, data: FederatedData) -> None:
-    """Build a model. Train and evaluate two small clients with test records.
+    """Build a model. Train and evaluate two small clients with test records, or with zeros.
 
     Raises:
         ParameterError: it is not a module, cannot be trained as a client trains it, or does not
             return one number for each class.
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
+    if not len(labels):
+        features, labels = (part.new_zeros((3, *part.shape[1:])) for part in data.example())
     shape = tuple(features.shape[1:])
     # Two clients, because clients of one size may be trained together.
     owners = [np.arange(len(labels))] * 2
@@ -303,7 +308,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
 def _check_outputs(outputs: object, wanted: tuple[int, int]) -> None:
     got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
     if not isinstance(outputs, Tensor) or got != wanted:
-        refuse("model's output", got, f"have shape (records, {wanted[1]} classes)")
+        refuse("model's output", got, f"have shape (records, {wanted[1]} classes)", NUMBERED)
     if not bool(torch.isfinite(outputs).all()):
         way_out = "check the initial parameters, since no update would be finite"
         refuse("model's output", "NaN or infinity", "be finite", way_out)

@@ -87,8 +87,7 @@ def model_for(model: str | None, data: FederatedData) -> ModelFactory | None:
     """
     if model is None:
         return None
-    # Shapes come from test records, which belong to no client.
-    features, classes = data.test_features[0].numel(), data.classes
+    features, classes = data.inputs, data.classes
     if model not in MODELS and ":" not in model:
         refuse("model", model, f"be one of {listed(MODELS)}, or FILE.py:NAME")
     found = {

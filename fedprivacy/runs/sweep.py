@@ -21,7 +21,7 @@ from typing import Any
 from ..audit.imports import Stated
 from ..audit.sources import accountable, read_source
 from ..bound import Bound
-from ..errors import LedgerError, ParameterError, integer, refuse
+from ..errors import LedgerError, ParameterError, integer, refuse, require
 from ..evidence import qualifiers
 from ..ledger import Ledger
 from ..mechanisms.base import Mechanism, Run
@@ -245,6 +245,8 @@ class Sweep:
     ) -> dict[str, float]:
         """Train one repeat of a setting, or resume it; return its costs."""
         experiment = self.experiment(label, repeat)
+        tested = len(experiment.job.source.test_labels)
+        require(tested, "test_features", "none", "be given to compare accuracies")
         # Refuses a wrong setting before the folder exists.
         experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()

@@ -28,6 +28,7 @@ from .diagnostics import (
 )
 from .fashion import fashion_mnist
 from .gaussian import GaussianPosterior
+from .layers import private_module
 from .lazy import LazyData
 from .likelihoods import Likelihood, SoftmaxRegression, classifier
 from .models import cnn, colour_cnn, logistic, lstm, mlp
@@ -133,6 +134,7 @@ __all__ = [
     "partition_by_label",
     "partition_iid",
     "predictive",
+    "private_module",
     "released",
     "save",
     "save_model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -135,6 +136,11 @@ class FederatedData:
         """Return one client's (inputs, labels)."""
         rows = torch.from_numpy(self.clients[client]).to(self.labels.device)
         return self.features[rows], self.labels[rows]
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs of a record."""
+        return math.prod(self.features.shape[1:])
 
     def example(self) -> tuple[Tensor, Tensor]:
         """Return (inputs, targets) of no records: their dtypes and shapes."""

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,15 +25,17 @@ from ..errors import (
     validate_fields,
 )
 from .dense import DenseNetwork
+from .layers import NO_STATISTICS, check_layers, checked_module, copied, refuse_first
 from .outer_product_layers import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
-T = TypeVar("T")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the model, targets) -> mean over the records of a batch, a scalar."""
 
 ONE_NUMBER = "return one differentiable real number, the mean over a batch"
+
+NUMBERED = "number the labels from 0: the largest one sets the number of classes"
 
 CLIENTS_AT_ONCE = 64
 ALIGNED = 16
@@ -178,18 +180,18 @@ class FlatModel:
 
     def __init__(self, module: nn.Module, device: torch.device, loss: Loss | None = None) -> None:
         checked_module(module)
-        module = _copied("model", module)
-        _check_layers(module)
+        module = copied("model", module)
+        check_layers(module)
         self.device = device
         self._adopt(module)
         require(self.trained, "model", type(module).__name__, "have parameters to train")
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
-        self.loss = _copied("loss", loss)
+        self.loss = copied("loss", loss)
         self.dense = DenseNetwork.of(self.module) if loss is None else None
         # Known layers keep no state; of other modules each client gets a new copy.
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
         # A loss is copied too, because its weights may depend on earlier calls.
-        self._pristine_loss = _copied("loss", loss)
+        self._pristine_loss = copied("loss", loss)
         self._checked: tuple[int | None, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
@@ -304,7 +306,7 @@ class FlatModel:
         outputs = self._tried(inputs)
         now = self.module.named_buffers()
         changed = [name for name, values in now if not torch.equal(before[name], values)]
-        _refuse_first(changed, *_NO_STATISTICS)
+        refuse_first(changed, *NO_STATISTICS)
         if classes is not None:
             self._check_scores(outputs, len(inputs), classes)
         elif self.loss is not None:
@@ -329,7 +331,8 @@ class FlatModel:
         require(has_slope(outputs), "model's output", type_and_shape(outputs), rule)
         shape = tuple(outputs.shape)
         fits = shape[:1] == (records,) and len(shape) == 2 and shape[1] >= classes
-        way_out = "pass a loss for other outputs"
+        short = shape == (records, classes - 1)
+        way_out = NUMBERED if short else "pass a loss for other outputs"
         require(fits, "model's output", shape, wanted, way_out)
 
     def _check_loss(self, inputs: Tensor, targets: Tensor) -> None:
@@ -497,21 +500,6 @@ class FlatModel:
         return (right if self.loss is None else math.nan) / count, loss / count
 
 
-def _copied(name: str, given: T) -> T:
-    """Return a copy; refuse an object that cannot be copied."""
-    try:
-        return copy.deepcopy(given)
-    except (RuntimeError, TypeError, ValueError) as error:
-        refuse(name, type(given).__name__, f"be copied by copy.deepcopy ({error})")
-
-
-def checked_module(module: object) -> nn.Module:
-    """Return the result of a model factory; refuse it if it is not a module."""
-    if not isinstance(module, nn.Module):
-        refuse("model", type(module).__name__, "build an nn.Module")
-    return module
-
-
 def part_of(rows: Tensor, values: Tensor) -> Tensor:
     """Return some rows of a tensor, shape (*rows.shape, ...).
 
@@ -520,53 +508,12 @@ def part_of(rows: Tensor, values: Tensor) -> Tensor:
     return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
 
 
-def _check_layers(module: nn.Module) -> None:
-    lazy = [name for name, p in module.named_parameters() if isinstance(p, _LAZY)]
-    rule = "have parameters of known shapes (no lazy layer)"
-    _refuse_first(lazy, rule, "run one input through it, or state the sizes of the layers")
-    empty = [name for name, p in module.named_parameters() if p.is_meta]
-    _refuse_first(empty, "contain numbers (not be on the meta device)", "build it on the cpu")
-    _check_mixing(module)
-    # The flat vector has one dtype.
-    kinds = {parameter.dtype for parameter in module.parameters()}
-    one = len(kinds) <= 1 and kinds <= {torch.float32, torch.float64}
-    require(one, "model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
-
-
 def check_frozen(one: FlatModel, other: FlatModel) -> None:
     """Refuse a model whose frozen parameters and buffers differ when it is built again."""
     kept = [tuple(model.frozen) for model in (one, other)]
     same = len(kept[0]) == len(kept[1]) and all(map(torch.equal, *kept))
     rule, way_out = "be equal for every build of the model", "load them from a file"
     require(same, "model's frozen parameters and buffers", "new ones", rule, way_out)
-
-
-def _check_mixing(module: nn.Module) -> None:
-    """Refuse layers whose output for one record depends on others."""
-    mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
-    _refuse_first(mixing, "process each record separately", "use GroupNorm")
-    # InstanceNorm does not mix records, but it may keep statistics of records.
-    counted = [
-        name
-        for name, m in module.named_modules()
-        if isinstance(m, nn.modules.batchnorm._NormBase) and m.track_running_stats
-    ]
-    _refuse_first(counted, *_NO_STATISTICS)
-
-
-def _refuse_first(names: Sequence[str], rule: str, way_out: str) -> None:
-    """Refuse a model because of the first of the given layers or tensors, if there is one."""
-    for name in names[:1]:
-        refuse("model", name, rule, way_out)
-
-
-_NO_STATISTICS = (
-    "keep no running statistics",
-    "they learn from private data outside the clipped update; use GroupNorm, or "
-    "track_running_stats=False. Constant buffers are allowed",
-)
-_MIXING = (nn.modules.batchnorm._BatchNorm,)
-_LAZY = (nn.parameter.UninitializedParameter,)
 
 
 def has_slope(found: Tensor) -> bool:

@@ -82,6 +82,12 @@ def test_other_programs_names_and_missing_options_are_named(capsys, words, told)
         assert "Did you mean" not in err
 
 
+def test_a_setting_of_a_method_is_named_for_an_option_that_is_none(capsys):
+    for words, told in ((["--batch-size", "8"], "'--set batch_size=VALUE'"), (["--foo"], "")):
+        code, out, err = command(capsys, "train", *words)
+        assert (code, out) == (2, "") and told in err and ("Did you mean" in err) == bool(told)
+
+
 def test_every_hint_is_an_option_of_a_command():
     known = {name for each in EVERY.values() for param in each.params for name in param.opts}
     assert HINTS.keys() <= known

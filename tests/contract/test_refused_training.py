@@ -317,9 +317,9 @@ CALLS = {
         lambda: training.FlatModel(
             nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)), CPU
         ),
-        "model must keep no running statistics, got '1'; they learn from private data "
-        "outside the clipped update; use GroupNorm, or track_running_stats=False. Constant "
-        "...",
+        "model must keep no running statistics, got 'layer 1 (InstanceNorm1d)'; they learn from "
+        "private data outside the clipped update; use GroupNorm, or track_running_stats=False. "
+        "Constant ...",
     ),
     "nothing to train": (
         lambda: training.FlatModel(nn.Linear(2, 2).requires_grad_(False), CPU),

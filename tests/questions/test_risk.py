@@ -137,13 +137,17 @@ def explained(capsys, *arguments):
 
 
 def test_explain_says_what_protects_a_run(capsys):
-    out = explained(capsys, "--sampling-probability", "0.1", "--adjacency", "add_remove")
+    words = ["--sampling-probability", "0.1", "--adjacency", "add_remove"]
+    plain, out = explained(capsys, *words), explained(capsys, *words, "--theory")
+    assert "times as probable, plus delta" in plain and "pld: at most" in plain
+    assert not [term for term in ("T2", "mu-GDP", "S(G", "rdp") if term in plain]
     for words in (
         "row of the reference table: Poisson, aggregate, add_remove",
         "S(G(1/z), q)",
         "rests on: Poisson, add_remove: T2",
         "assumes: participants are drawn independently",
-        "attained by the same pair: one unit sends C u or 0",
+        "worst data, which attain the lower end: one unit sends C u or 0",
+        "(attained by the same pair)",
         "pld: at most",
         "rdp: at most",
         "advanced: at most",

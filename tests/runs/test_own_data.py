@@ -254,6 +254,7 @@ def test_a_file_without_owners_is_split(tmp_path):
         ({"labels": np.full(1400, 2**63, dtype=np.uint64)}, "labels must lie from 0 to 999999"),
         ({"features": np.full((1400, 64), 1e300)}, "a number outside single precision"),
         ({"public_labels": None}, "public_features, public_labels must be given together"),
+        ({"test_labels": None}, "contain an array 'test_labels'"),
         ({"test_labels": np.zeros(0, int)}, "test_labels must be integers, one per record"),
     ],
 )
@@ -426,3 +427,28 @@ def test_only_row_numbers_of_one_owner_each_make_clients(clients, words):
     parts |= {f"test_{name}": value for name, value in parts.items()}
     with pytest.raises(ParameterError, match=words):
         FederatedData(name="mine", num_classes=2, clients=clients, **parts)
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "fa-ld", "fed-plt"])
+def test_data_without_a_test_set_are_trained_on_and_not_scored(here, capsys, method):
+    rows = {name: value[:40] for name, value in arrays().items() if name in ("features", "labels")}
+    np.savez("bare.npz", **rows, clients=np.repeat(np.arange(4), 10))
+    words = ["--method", method, "--data", "bare.npz", "--rounds", "1", "--delta", "1e-3"]
+    words += [] if method == "fa-ld" else ["--model", "mine.py:Residual"]
+    with pytest.raises(SystemExit) as left:
+        main(["train", *words, "--ledger", "bare.ledger", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert left.value.code == 0 and told["scores"] == {} and "not scored" in told["notes"][0]
+
+
+def test_the_number_of_clients_is_asked_for(tmp_path):
+    with pytest.raises(ParameterError, match="no array 'clients', got None; pass --clients 200"):
+        read_npz(saved(tmp_path / "mine.npz", clients=None))
+
+
+def test_labels_that_start_at_1_are_told_to_start_at_0(here):
+    labels = arrays()["labels"] + 1
+    saved("ones.npz", labels=labels, test_labels=labels[:300])
+    told = r"got \(3, 10\); number the labels from 0"
+    with pytest.raises(ParameterError, match=told):
+        job("dp-fedavg", "ones.npz", model="mine.py:Residual")

@@ -243,13 +243,34 @@ def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str
     delicate += [name for name in other if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
     if delicate or twice:
         which = (
-            f"columns {str(delicate)[:160]} have no single meaning here"
+            f"columns {str(delicate)[:160]} have no single meaning here{_meant(delicate)}"
             if delicate
             else "a name occurs twice"
         )
         unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
     skipped |= dict.fromkeys(name for name in other if name)
     return here
+
+
+def _meant(names: list[str]) -> str:
+    """Return which of our columns other programs' names may mean, or nothing."""
+    meant = {each: _MEANT.get(plain_name(each)) for each in names}
+    told = ", ".join(f"{name}: {ours}" for name, ours in meant.items() if ours)
+    return told and f" (perhaps {told}?)"
+
+
+_MEANT = {
+    "sigma": "noise_multiplier or noise_std",
+    "q": "sampling_probability",
+    "sample_rate": "sampling_probability",
+    "sampling_rate": "sampling_probability",
+    "batch_size": "cohort",
+    "num_clients": "population or cohort",
+    "clip": "clip_norm",
+    "steps": "steps_per_round",
+    "noise": "noise_multiplier or noise_std",
+}
+"""Names that other programs use, and what they may mean."""
 
 
 def _cells(

@@ -512,6 +512,8 @@ class AveragingJob:
 
     def scores(self, loop: FederatedAveraging, state: State) -> dict[str, float]:
         """Return accuracy and mean cross-entropy."""
+        if not len(self.source.test_labels):
+            return {}
         accuracy, loss = loop.evaluate(state, self.data)
         return {"accuracy": accuracy, "nll": loss}
 
@@ -574,7 +576,7 @@ def preset_for(
     """
     from ...training import logistic, mlp
 
-    features, clients = data.test_features[0].numel(), data.population
+    features, clients = data.inputs, data.population
     chosen = _USUAL | (_PRESETS.get(data.name, {}) if model is None else {})
     chosen["cohort"] = min(chosen["cohort"], clients)
     if model is None and data.name == "fashion-mnist":

@@ -206,6 +206,8 @@ class SplittingJob(RecordJob[Splitting]):
         """Return the accuracy of the coordinator's model."""
         from ...training import ModuleLoss
 
+        if not len(self.source.test_labels):
+            return {}
         inputs, truth = self._seen(self.source.test_features, self.source.test_labels)
         point, loss = loop.consensus(state), self.loss
         if isinstance(loss, ModuleLoss):

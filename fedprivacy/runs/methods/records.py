@@ -307,6 +307,8 @@ class SamplingJob(RecordJob[C]):
         kept = torch.isfinite(state.draws).all(-1)
         if self.own is not None:
             return _mixing(state.draws[:, kept.all(0)])
+        if not len(self.source.test_labels):
+            return {}
         draws = state.draws if bool(kept.any()) else state.positions[:, None]
         features = self.source.test_features.flatten(1)
         found = score(predictive(self.model.logits, draws, features), self.source.test_labels)

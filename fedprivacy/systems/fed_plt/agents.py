@@ -20,9 +20,10 @@ from torch import Tensor
 from ...errors import integer, non_negative, positive, refuse, require
 from ...mechanisms.noise import check_readable
 from ...rounding import THOUSANDS
+from ...training.layers import checked_module
 from ...training.likelihoods import check_function
 from ...training.models import ModelFactory
-from ...training.optimise import FlatModel, checked_module
+from ...training.optimise import FlatModel
 
 INWARD = 1.0 - THOUSANDS
 """Scaled records end this factor inside their bound, as a margin for rounding."""

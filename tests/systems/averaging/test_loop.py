@@ -860,7 +860,7 @@ def test_models_that_leak_through_buffers_are_refused():
     def build():
         return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
 
-    with pytest.raises(ParameterError, match=r"process each record separately.*GroupNorm"):
+    with pytest.raises(ParameterError, match=r"got 'layer 1 \(BatchNorm1d\)'; .*GroupNorm"):
         loop(model=build).init()
     with pytest.raises(ParameterError, match="have parameters to train"):
         loop(model=torch.nn.Flatten).init()
