@@ -29,7 +29,7 @@ from ..mechanisms import (
 )
 from ..mechanisms.noise import drawn_from
 from ..mechanisms.rounded import STEP_GRID
-from ..mechanisms.upload import Upload
+from ..mechanisms.upload import NoisySteps
 from ..relations import Adjacency
 from .conformance import (
     Conformance,
@@ -192,7 +192,7 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> ReplaySe
     served = _served(mechanism)
     if isinstance(mechanism, SparsifiedPerturbation):
         return _of_shares(mechanism, served, source)
-    if isinstance(mechanism, Upload):
+    if isinstance(mechanism, NoisySteps):
         return ReplaySettings(
             release=lambda updates, generator: mechanism.release(updates.sum(axis=0), generator),
             sums=lambda updates: np.asarray(updates.sum(axis=0)),

@@ -24,6 +24,7 @@ from .hamiltonian import FederatedHamiltonian
 from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .mixture import MixtureOfGaussians
+from .noisy_sgd import NoisySGD
 from .parallel import Parallel
 from .perturbation import Encoding as Encoding
 from .perturbation import Perturbation as Perturbation
@@ -50,6 +51,7 @@ __all__ = [
     "Mechanism",
     "MixtureOfGaussians",
     "NoisyGradientDescent",
+    "NoisySGD",
     "Parallel",
     "PoissonTrials",
     "PrivateSelection",

@@ -64,18 +64,10 @@ _DEPENDS_ON = (
 """Public numbers that no field holds."""
 
 
-class Upload(Mechanism):
-    """One client's iterate after noisy gradient steps; the observer sees only the iterate.
-
-    The unit is a record of that client. Gradient sensitivities are suprema over replacing one
-    record, so only ``replace_one`` is supported.
-    """
+class NoisySteps(Mechanism):
+    """Noisy gradient steps on records; each adds Gaussian noise to every coordinate of a point."""
 
     protects = Unit.RECORD
-
-    def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return the fields, and the sizes and bounds that a gradient depends on."""
-        return super().public(adjacency) | dict.fromkeys(_DEPENDS_ON)
 
     @cached_property
     @abstractmethod
@@ -96,6 +88,37 @@ class Upload(Mechanism):
         if std == 0.0:
             return like * 0.0, 0.0
         return noise_like(like, std=std, grid=grid_for(std, std, 26), generator=generator), std
+
+    def release(self, value: Any, generator: Any = None) -> Any:
+        """Return ``value``, the point after one gradient step, with that step's private noise.
+
+        The result is the nearest point of a grid with spacing 2^-26 of the noise. A tensor is then
+        rounded to its type.
+
+        Args:
+            value: numpy array or torch tensor, any shape; noise is added to every entry.
+            generator: see ``rounded.bits_of``; None is the only private choice.
+
+        Raises:
+            ParameterError: ``value`` has an entry that is not finite, or above 2^25 stds.
+        """
+        std = self.step_noise_std
+        if std == 0.0:
+            check_readable("value", value)
+            return value + 0.0
+        return noisy_like(value, std=std, grid=grid_for(std, std, 26), generator=generator)
+
+
+class Upload(NoisySteps):
+    """One client's iterate after noisy gradient steps; the observer sees only the iterate.
+
+    The unit is a record of that client. Gradient sensitivities are suprema over replacing one
+    record, so only ``replace_one`` is supported.
+    """
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and the sizes and bounds that a gradient depends on."""
+        return super().public(adjacency) | dict.fromkeys(_DEPENDS_ON)
 
     @property
     def contracts(self) -> bool:
@@ -144,25 +167,6 @@ class Upload(Mechanism):
         """Return the loss under replace_one; refuse any other adjacency."""
         replacing_only(self, facts)
         return self._replaced(facts)
-
-    def release(self, value: Any, generator: Any = None) -> Any:
-        """Return ``value``, the point after one gradient step, with that step's private noise.
-
-        The result is the nearest point of a grid with spacing 2^-26 of the noise. A tensor is then
-        rounded to its type.
-
-        Args:
-            value: numpy array or torch tensor, any shape; noise is added to every entry.
-            generator: see ``rounded.bits_of``; None is the only private choice.
-
-        Raises:
-            ParameterError: ``value`` has an entry that is not finite, or above 2^25 stds.
-        """
-        std = self.step_noise_std
-        if std == 0.0:
-            check_readable("value", value)
-            return value + 0.0
-        return noisy_like(value, std=std, grid=grid_for(std, std, 26), generator=generator)
 
 
 class SamplersUpload(Upload):

@@ -1,0 +1,313 @@
+"""Noisy SGD of which only the last point is released: batches that are drawn, or in fixed order."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+from ..errors import (
+    UnsupportedCombination,
+    natural,
+    non_negative,
+    positive,
+    refuse,
+    require,
+    validate_fields,
+)
+from ..factors import FixedEpochs
+from ..loss import Curve, GaussianMix, Gdp, LeastOf, compose
+from ..privacy_loss import PrivacyLoss
+from ..registry import plain_fields, registered
+from ..relations import Adjacency, Facts, Observer
+from ..rounding import HUNDREDS, TENS, rounded_down, rounded_up
+from ..sampling import FixedSize, Poisson, TruncatedPoisson
+from ..sampling.binomial import log_tail
+from ..sampling.traits import Traits
+from ..theory.batches import Batches, cyclic_factor
+from ..theory.hidden_state import hidden_state_factor
+from .gaussian import Gaussian
+from .gradient_descent import DEPENDS_ON, IN_BALL
+from .rounded import HIDDEN_GRID
+from .upload import NoisySteps, finite, known_ratio
+
+Drawn = Poisson | TruncatedPoisson | FixedSize
+
+_RARE = -46.1
+"""Log of the chance, 1e-20, that a Poisson batch of a run exceeds the number that is counted on."""
+_ALONE = (
+    (Poisson, Adjacency.ADD_REMOVE),
+    (Poisson, Adjacency.ZERO_OUT),
+    (FixedSize, Adjacency.ZERO_OUT),
+    (TruncatedPoisson, Adjacency.ZERO_OUT),
+)
+"""Cases in which the two data sets have the same batch, apart from the record itself."""
+_SMOOTH = (
+    "every record's gradient, clipped, is that of a convex loss with the stated smoothness, for "
+    "all data (one linear output, clipped record by record)"
+)
+_BOUNDED = "every record's gradient has a norm of at most clip_norm"
+_HIDDEN = "the batches and all points before the last one stay secret"
+_ORDER = "no record changes its batch, and no batch has more than denominator records"
+_SPLIT = "T17: batches, released at their end; the last steps sampled, a Gaussian for the rest"
+_PUSHED = "T18: Poisson batches, released at their end"
+_CYCLIC = "T17: batches in a fixed order, released at their end"
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class NoisySGD(NoisySteps):
+    """Steps x <- P(x - step_size gradient + N(0, noise_std^2)) on batches; only the end is seen.
+
+    The gradient is that of ``regularisation`` |x|^2 / 2, plus the sum of a batch's clipped record
+    gradients over ``denominator``. P is the projection on a ball, or nothing. The unit is a record,
+    and the start is public.
+
+    T17 and T18 need steps that move no two points apart, for all data: every record's clipped
+    gradient is that of a convex smooth loss. One linear output, clipped record by record, has it. A
+    network, softmax or a clipped sum does not. Compose these: ``Gaussian(...).sampled(...) * n``.
+    The loss is never larger than that of the composed steps.
+
+    Args:
+        step_size: at most 2 over the largest curvature: ``smoothness`` times the largest batch over
+            ``denominator``, plus ``regularisation``.
+        noise_std: std of the noise of each step on each coordinate, above 0.
+        clip_norm: norm of a record's gradient that is not exceeded.
+        denominator: public number that the sum of a batch is divided by, above 0.
+        batches: ``FixedSize``, ``Poisson`` or ``TruncatedPoisson``, drawn anew in every step; or
+            ``FixedEpochs(l)``: l batches in a fixed order, none of more than ``denominator``
+            records.
+        steps: number of steps.
+        smoothness: largest second derivative of a record's loss, above 0.
+        regularisation: strong convexity of the regulariser, which is not clipped; at least 0.
+        radius: of the ball that every step is projected on; None for no projection.
+        population: upper limit of the number of records, needed for ``Poisson`` only.
+        dimension: number of coordinates, for the rounding of a loop that runs these steps; None if
+            steps are exact.
+
+    Raises:
+        ParameterError: a value out of its range, or a step size for which steps move points apart.
+    """
+
+    step_size: float
+    noise_std: float
+    clip_norm: float
+    denominator: float
+    batches: Drawn | FixedEpochs
+    steps: int
+    smoothness: float
+    regularisation: float = 0.0
+    radius: float | None = None
+    population: int | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        above = ("step_size", "noise_std", "clip_norm", "denominator", "smoothness")
+        validate_fields(self, positive, *above)
+        validate_fields(self, non_negative, "regularisation")
+        validate_fields(self, natural, "steps")
+        validate_fields(self, positive, "radius", or_none=True)
+        validate_fields(self, natural, "population", "dimension", or_none=True)
+        if type(self.batches) not in (FixedSize, Poisson, TruncatedPoisson, FixedEpochs):
+            rule = "be FixedSize, Poisson, TruncatedPoisson or FixedEpochs"
+            refuse("batches", self.batches, rule, "compose the steps: Gaussian(...).sampled(...)")
+        if isinstance(self.batches, FixedEpochs):
+            rule = "state no at_most, since a record is in its batch in every epoch"
+            require(self.batches.at_most is None, "batches", self.batches, rule)
+        if isinstance(self.batches, Poisson):
+            rule = "be given with Poisson, since it limits the records of a batch"
+            require(self.population is not None, "population", None, rule)
+        # A step size for which steps move points apart is refused now.
+        _ = self.gap, self.multiplier
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and what they follow from."""
+        return plain_fields(self) | dict.fromkeys(DEPENDS_ON[2:])
+
+    # Batches are drawn inside.
+    traits = Traits(samples_its_unit=True)
+
+    @cached_property
+    def step_noise_std(self) -> float:
+        """``noise_std``."""
+        return self.noise_std
+
+    @cached_property
+    def multiplier(self) -> float:
+        """Noise std of a step over a record's largest move of it; rounding of a loop included."""
+        moved = self.step_size * self.clip_norm / self.denominator
+        # A smaller product has lost digits.
+        fits = sys.float_info.min <= moved < math.inf
+        return finite(self.noise_std / moved if fits else math.inf)
+
+    @cached_property
+    def largest_batch(self) -> float:
+        """Most records of a batch; of Poisson, except in runs of total probability 1e-20."""
+        batches = self.batches
+        if isinstance(batches, FixedEpochs):
+            return self.denominator
+        if not isinstance(batches, Poisson):
+            return float(batches.max_cohort)
+        low, high = 1, self._records
+        # Others than the record at least this many: the batch may then exceed it.
+        while low < high:
+            middle = (low + high) // 2
+            if self._log_excess(middle) <= _RARE:
+                high = middle
+            else:
+                low = middle + 1
+        return float(low)
+
+    @property
+    def _records(self) -> int:
+        assert self.population is not None
+        return self.population
+
+    def _log_excess(self, most: int) -> float:
+        """Return log of the chance, rounded up, that others fill a batch in any step."""
+        assert isinstance(self.batches, Poisson)
+        others = self._records - 1
+        tail = log_tail(others, self.batches.probability, most)[1] if others else -math.inf
+        return tail + math.log(self.steps) * (1.0 + TENS)
+
+    @cached_property
+    def gap(self) -> float:
+        """1 - c: a step moves no two points farther apart than c times their distance.
+
+        Raises:
+            ParameterError: steps may move points apart.
+        """
+        step, own = Fraction(self.step_size), Fraction(self.regularisation)
+        share = Fraction(self.largest_batch) / Fraction(self.denominator)
+        curvature = Fraction(self.smoothness) * share + own
+        # Exact arithmetic, as at the end of the range only rounding would decide.
+        room = 2 - step * curvature
+        rule = (
+            f"be at most 2 / {float(curvature):.6g}, so that no batch of up to "
+            f"{self.largest_batch:g} records moves points apart"
+        )
+        require(room >= 0, "step_size", self.step_size, rule)
+        return float(min(step * own, room))
+
+    @property
+    def _drift(self) -> float:
+        """What a loop's rounding adds to the distance of two runs in a step, in record moves."""
+        if self.dimension is None:
+            return 0.0
+        drift = 2.0 * HIDDEN_GRID * math.sqrt(self.dimension) * self.multiplier
+        rule = "be below 0.25 of a record's move, as rounding to a part of the noise"
+        way_out = "use less noise, fewer dimensions, or Gaussian(...).sampled(...) * steps"
+        require(drift <= 0.25, "rounding of a step", drift, rule, way_out)
+        return rounded_up(drift, HUNDREDS)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the noise on the sum of a batch's gradients over the clip norm."""
+        on_sum = self.noise_std / self.step_size * self.denominator
+        return known_ratio(on_sum / clip_norm)
+
+    def rescaled(self, fraction: float) -> NoisySGD | None:
+        """Return the run with the fraction of its noise."""
+        noise = self.noise_std * fraction
+        return replace(self, noise_std=noise) if noise > 0.0 else None
+
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the smallest of the losses that theorems give."""
+        if isinstance(self.batches, FixedEpochs):
+            return self._in_order(self.batches, facts)
+        # Rounding before the noise is part of the sum, so a record moves it by a little more.
+        whole = rounded_down(self.multiplier / (1.0 + self._drift), TENS)
+        plain = self._sampled(whole, facts)
+        ends, theorem, first = self._at_the_end(self.batches, facts)
+        once = compose([(plain.curve, self.steps)])
+        # The first of several curves represents all of them inside another mechanism.
+        every = (*ends, once) if first else (once, *ends)
+        rare = 0.0
+        if isinstance(self.batches, Poisson):
+            rare = rounded_up(math.exp(self._log_excess(int(self.largest_batch))), HUNDREDS)
+        return PrivacyLoss(
+            LeastOf(every) if ends else once,
+            facts,
+            theorems=(*plain.theorems, *theorem),
+            assumptions=(*plain.assumptions, *self._assumed),
+            public=plain.public,
+            tv_error=rare,
+        )
+
+    @property
+    def _assumed(self) -> tuple[str, ...]:
+        return (_SMOOTH, _BOUNDED, _HIDDEN) + ((IN_BALL,) if self.radius is not None else ())
+
+    def _sampled(self, multiplier: float, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one sampled step with this noise multiplier."""
+        assert not isinstance(self.batches, FixedEpochs)
+        once = Gaussian(noise_multiplier=multiplier, unit=facts.unit).sampled(self.batches)
+        return once.privacy_loss(facts.adjacency, facts.observer)
+
+    def _reach(self, moves: float = 1.0) -> float:
+        """Diameter of the ball in moves of a step, rounded up; infinity without a ball."""
+        if self.radius is None:
+            return math.inf
+        moved = self.step_size * self.clip_norm / self.denominator * moves
+        return max(rounded_up(2.0 * self.radius / moved, TENS), sys.float_info.min)
+
+    def _at_the_end(
+        self, batches: Drawn, facts: Facts
+    ) -> tuple[list[Curve], tuple[str, ...], bool]:
+        """Return curves of T17 or T18, the theorem, and whether the first is likely to be least.
+
+        There are none for a single step.
+        """
+        if self.steps == 1:
+            return [], (), False
+        alone = (type(batches), facts.adjacency) in _ALONE
+        run = Batches(
+            gap=self.gap,
+            steps=self.steps,
+            multiplier=self.multiplier,
+            moved=1.0 if alone else 2.0,
+            reach=self._reach(),
+            drift=self._drift,
+        )
+        chance, moved = batches.rate, 1.0 + self._drift
+        composed = run.plain(chance)
+        # T18's pair needs other records that are hidden, and the same in both data sets.
+        if isinstance(batches, Poisson) and alone and facts.observer is not Observer.SERVER:
+            j, paid, square = run.best_push(chance)
+            pair = self._pushed(chance, paid, rounded_up(paid + moved, TENS))
+            return [compose([(pair, j)])], (_PUSHED,), square < composed
+        # With a fixed size another record sends the opposite if this one is not drawn.
+        jumps = (2.0, 1.7, 1.4) if isinstance(batches, FixedSize) else (1.2, 1.0, 1.4)
+        best = [run.best_split(chance, jump) for jump in jumps]
+        curves = []
+        for split in dict.fromkeys(split for split, _ in best):
+            left = math.sqrt(1.0 - split.share) * self.multiplier / moved
+            once = self._sampled(rounded_down(left, TENS), facts)
+            curves.append(compose([(once.curve, split.steps), (Gdp(split.mu), 1)]))
+        return curves, (_SPLIT,), best[0][1] < composed
+
+    def _pushed(self, chance: float, paid: float, away: float) -> Curve:
+        """Return T18's pair of one step: shifts of ``paid`` or, if drawn, ``away``."""
+        if chance == 1.0:
+            return Gdp(rounded_up(away / self.multiplier, TENS))
+        ends = ((1.0 - chance, paid), (chance, away))
+        return GaussianMix(self.multiplier, ends, ((1.0, 0.0),))
+
+    def _in_order(self, batches: FixedEpochs, facts: Facts) -> PrivacyLoss:
+        """Return the loss of batches in a fixed order: one Gaussian."""
+        if facts.adjacency is Adjacency.ADD_REMOVE and not batches.apart:
+            raise UnsupportedCombination(
+                "NoisySGD has no theorem for add_remove in a fixed order, since the removal of a "
+                "record moves others to other batches. Account for zero_out or replace_one, or "
+                f"state that no record moves (apart=True), got {batches}"
+            )
+        moves, gap = facts.adjacency.moves, self.gap
+        epochs = -(-self.steps // batches.separation)
+        factor = moves * cyclic_factor(gap, epochs, batches.separation, self._reach(moves))
+        # What rounding adds is closed on its own: shifts add up, and so do their norms.
+        every = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
+        mu = (factor + self._drift * every) / self.multiplier
+        assumptions = (*self._assumed, _ORDER)
+        curve = Gdp(rounded_up(mu, HUNDREDS))
+        return PrivacyLoss(curve, facts, None, (_CYCLIC,), assumptions)
