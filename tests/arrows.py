@@ -30,7 +30,8 @@ ARROWS = {
     | {"version", "outputs", "factors", "json_fields"},
     "training": BASE
     | {"mechanisms", "sampling", "ledger", "evidence", "theory", "factors", "outputs"},
-    "systems": BASE | {"mechanisms", "sampling", "ledger", "theory", "training", "outputs"},
+    "systems": BASE
+    | {"mechanisms", "factors", "sampling", "ledger", "theory", "training", "outputs"},
     "papers": BASE | {"bound", "loss", "mechanisms", "sampling", "theory", "questions", "systems"},
     "published": {"questions", "papers"},
     "reproductions": BASE

@@ -1,4 +1,4 @@
-"""Noisy SGD of which only the last point is released: batches that are drawn, or in fixed order."""
+"""Noisy SGD that releases only its last point: batches that are drawn, or in fixed order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..rounding import HUNDREDS, TENS, rounded_down, rounded_up
 from ..sampling import FixedSize, Poisson, TruncatedPoisson
 from ..sampling.binomial import log_tail
 from ..sampling.traits import Traits
-from ..theory.batches import Batches, cyclic_factor
+from ..theory.batches import BatchedRun, cyclic_factor
 from ..theory.hidden_state import hidden_state_factor
 from .gaussian import Gaussian
 from .gradient_descent import DEPENDS_ON, IN_BALL
@@ -262,7 +262,7 @@ class NoisySGD(NoisySteps):
         if self.steps == 1:
             return [], (), False
         alone = (type(batches), facts.adjacency) in _ALONE
-        run = Batches(
+        run = BatchedRun(
             gap=self.gap,
             steps=self.steps,
             multiplier=self.multiplier,

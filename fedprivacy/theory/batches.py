@@ -1,4 +1,4 @@
-"""Noisy gradient steps on batches, of which only the last point is seen: theorems T17 and T18."""
+"""Noisy gradient steps on batches, with only the last point seen: theorems T17 and T18."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Split(NamedTuple):
     mu: float
 
 
-class Batches(NamedTuple):
+class BatchedRun(NamedTuple):
     """Two or more noisy steps on sampled batches. The unit is a record's largest move of a step.
 
     Attributes:
@@ -81,7 +81,7 @@ class Batches(NamedTuple):
         multiplier: noise std of a step.
         moved: largest move of a step between neighbours under the same draw: 1, or 2.
         reach: diameter of the set that every step is projected on; infinity for none.
-        drift: what rounding adds to the distance of two runs in each step.
+        drift: added by rounding to the distance of two runs in each step.
     """
 
     gap: float
@@ -200,10 +200,10 @@ def cyclic_factor(gap: float, epochs: int, batches: int, reach: float = math.inf
 def _taut(gap: float, epochs: int, length: int, reach: float | None) -> float:
     """Return the least mu for the last epochs, after a free distance or from a shared start.
 
-    Seen from the end, what is paid in the last i steps must be at least what arrives in them. The
+    The payments of the last i steps must be at least the arrivals in them, for every i. The
     cheapest payments follow the least concave majorant of the points (sum of c^(2 u), sum of
     arrivals). Between the last arrival and the first one these points are convex, so one chord
-    stands for them.
+    replaces them.
     """
     epoch, left = _Steps.last(gap, length), 1.0
     chords = [(1.0, 1.0)]

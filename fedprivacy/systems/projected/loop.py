@@ -2,16 +2,19 @@
 
 x <- P(x - step_size gradient + noise), P the projection on a ball. Nobody sees the points between.
 With a loss of one linear output, clipped record by record, no step moves two points apart. So the
-cost stops growing with the number of steps (T16). The unit is a record.
+cost stops growing with the number of steps: T16, and T17 and T18 with batches. The unit is a
+record.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +27,15 @@ from ...errors import (
     validate_fields,
     whole,
 )
+from ...factors import FixedEpochs
 from ...ledger import Ledger
-from ...mechanisms import NoisyGradientDescent
+from ...mechanisms import NoisyGradientDescent, NoisySGD
 from ...mechanisms.exact_normals import StoredDraws
+from ...mechanisms.noisy_sgd import Drawn
 from ...mechanisms.rounded import HIDDEN_GRID, drawn_ahead, noisy_scaled
 from ...relations import Unit, is_add_remove
+from ...rounding import HUNDREDS, rounded_up
+from ...sampling import Poisson
 from ...training.rounds import (
     Dropout,
     RoundBookkeeping,
@@ -38,6 +45,7 @@ from ...training.rounds import (
     check_ledger,
     check_past,
     check_tensor,
+    generator_for,
     noise_source,
     run_round,
 )
@@ -65,13 +73,13 @@ class DescentState:
 class ProjectedDescent:
     """Private training of a linear model whose last point alone is released.
 
-    Every ``step`` of this loop makes ``steps`` noisy gradient steps on all records and releases the
-    end; the next one starts there. The price of one is ``round_mechanism``, a
-    ``NoisyGradientDescent`` with ``radius``.
+    Every ``step`` of this loop makes ``steps`` noisy gradient steps and releases the end; the next
+    one starts there. The price of one is ``round_mechanism``: a ``NoisyGradientDescent`` with
+    ``radius``, or a ``NoisySGD`` if the steps use batches.
 
     Args:
         loss: loss of one linear output with a ``feature_bound``: ``Logistic`` or ``LeastSquares``.
-        records: number of records, public.
+        records: number of records, public; with ``Poisson`` an upper limit of it.
         dimension: length of the parameters, public.
         steps: noisy gradient steps between two releases.
         step_size: at most 2 / smoothness of the loss, below it with a regulariser.
@@ -80,6 +88,9 @@ class ProjectedDescent:
         clip_norm: norm that each record's gradient is clipped to; None if the loss bounds it.
         seed: None for randomness from the operating system. With a number everything is
             reproducible, the noise too, and therefore not private.
+        batches: how a batch is drawn in every step, or ``FixedEpochs(l)``: record i is in the batch
+            of the steps i, i + l, and so on; see ``NoisySGD``. None for all records.
+        denominator: public number that the sum of a batch is divided by; only with ``batches``.
 
     Raises:
         ParameterError: a value out of its range, or neither a clip norm nor a loss with a bound.
@@ -95,9 +106,16 @@ class ProjectedDescent:
     radius: float
     clip_norm: float | None = None
     seed: int | None = None
+    batches: Drawn | FixedEpochs | None = None
+    denominator: float | None = None
 
     def __post_init__(self) -> None:
         validate_fields(self, natural, "records", "dimension", "steps")
+        validate_fields(self, positive, "denominator", or_none=True)
+        given = (self.batches, self.denominator)
+        require(
+            (given[0] is None) == (given[1] is None), "batches, denominator", given, "go together"
+        )
         validate_fields(self, positive, "step_size", "noise_std", "radius")
         for name in ("radius", "noise_std"):
             fits, rule = 1e-140 <= getattr(self, name) <= 1e140, "be between 1e-140 and 1e140"
@@ -117,7 +135,9 @@ class ProjectedDescent:
         # Otherwise the rounding of a step in doubles is not covered (docs/theory/rounding.md).
         # Norms and inner products err by a rounding per coordinate.
         longest = self.radius * math.sqrt(self.dimension)
-        reach = max(longest, self.records * self.step_size * self._planned[0]) / 2**25
+        # Times the largest number of records in a step.
+        most = self.records if self._sgd is None else self._sgd.largest_batch
+        reach = max(longest, most * self.step_size * self._planned[0]) / 2**25
         rule, way_out = (
             f"be at least {reach:.3g}",
             "use a smaller ball, fewer records or smaller steps",
@@ -130,30 +150,73 @@ class ProjectedDescent:
         return "cpu"
 
     @cached_property
-    def round_mechanism(self) -> NoisyGradientDescent:
+    def round_mechanism(self) -> NoisyGradientDescent | NoisySGD:
         """The steps between two releases as a mechanism."""
-        constants, own = self.loss.curvature(), self.loss.sensitivity(self.records)
-        assert constants is not None
-        clipped = None if self.clip_norm is None else 2.0 * self.clip_norm / self.records
-        known = [bound for bound in (own, clipped) if bound is not None]
-        way_out = "or use a loss with bounded gradients, such as Logistic"
-        require(known, "clip_norm", None, f"be given for {type(self.loss).__name__}", way_out)
+        if self._sgd is not None:
+            return self._sgd
+        strong, smooth = self._constants
         return NoisyGradientDescent(
             step_size=self.step_size,
             noise_std=self.noise_std,
-            # Both bounds hold, so the smaller one is used.
-            sensitivity=min(known),
+            sensitivity=2.0 * self._largest / self.records,
             # Clipping leaves the strong convexity of the regulariser, which is all there is.
-            strong_convexity=constants[0],
-            smoothness=constants[1],
+            strong_convexity=strong,
+            smoothness=smooth,
             steps=self.steps,
             radius=self.radius,
         )
 
     @cached_property
+    def _sgd(self) -> NoisySGD | None:
+        """The mechanism of steps on batches."""
+        if self.batches is None or self.denominator is None:
+            return None
+        strong, smooth = self._constants
+        poisson = isinstance(self.batches, Poisson)
+        if isinstance(self.batches, FixedEpochs):
+            size = -(-self.records // self.batches.separation)
+            rule = f"be at least {size}, the size of a batch"
+            require(size <= self.denominator, "denominator", self.denominator, rule)
+        elif not isinstance(self.batches, Poisson):
+            rule = f"have population = records = {self.records}"
+            require(self.batches.population == self.records, "batches", self.batches, rule)
+        return NoisySGD(
+            step_size=self.step_size,
+            noise_std=self.noise_std,
+            clip_norm=self._largest,
+            denominator=self.denominator,
+            batches=self.batches,
+            steps=self.steps,
+            smoothness=rounded_up(smooth - strong, HUNDREDS) if strong else smooth,
+            regularisation=strong,
+            radius=self.radius,
+            population=self.records if poisson else None,
+            dimension=self.dimension,
+        )
+
+    @cached_property
+    def _constants(self) -> tuple[float, float]:
+        """Strong convexity and smoothness of a record's loss, the regulariser included."""
+        found = self.loss.curvature()
+        assert found is not None
+        return found
+
+    @cached_property
+    def _largest(self) -> float:
+        """Largest norm of a record's gradient without the regulariser."""
+        own = self.loss.sensitivity(1)
+        known = [None if own is None else 0.5 * own, self.clip_norm]
+        bounds = [bound for bound in known if bound is not None]
+        way_out = "or use a loss with bounded gradients, such as Logistic"
+        require(bounds, "clip_norm", None, f"be given for {type(self.loss).__name__}", way_out)
+        # Both bounds hold, so the smaller one is used.
+        return min(bounds)
+
+    @cached_property
     def _widening(self) -> float:
-        """Factor on the noise that pays for the rounding of steps accounted together."""
-        return self.round_mechanism.widening(self.dimension)
+        """Factor on the noise that pays for rounding; with batches the account includes it."""
+        mechanism = self.round_mechanism
+        return 1.0 if isinstance(mechanism, NoisySGD) else mechanism.widening(self.dimension)
 
     def init(self) -> DescentState:
         """Return the state before the first release: the middle of the ball."""
@@ -209,8 +272,8 @@ class ProjectedDescent:
     @cached_property
     def _planned(self) -> tuple[float, float]:
         """Largest norm of a record's gradient, and the noise on the sum of gradients."""
-        moves = self.round_mechanism.sensitivity
-        return 0.5 * self.records * moves, self.noise_std / self.step_size * self.records
+        size = self.records if self.denominator is None else self.denominator
+        return self._largest, self.noise_std / self.step_size * size
 
     def _checked(
         self,
@@ -226,16 +289,20 @@ class ProjectedDescent:
         require(inside, "state.parameters", "a point outside", rule, "start with init()")
         kind, way_out = isinstance(data, AgentData), "AgentData.of([(features, targets)])"
         require(kind, "data", type(data).__name__, "be AgentData", way_out)
-        # The sensitivity was divided by the declared number.
-        rule = f"be the declared number, {self.records} of one agent"
-        require(data.records == (self.records,), "data.records", data.records, rule)
+        require(data.agents == 1, "data.agents", data.agents, "be 1")
+        found = data.records[0]
+        # Under Poisson sampling the number is a secret, and no sum is divided by it.
+        fits = found <= self.records if isinstance(self.batches, Poisson) else found == self.records
+        rule = f"be the declared number, {self.records}"
+        require(fits, "data.records", found, rule)
         require(data.runs is None, "data.runs", data.runs, "be None")
         rule = f"have dimension {self.dimension}"
-        found = self.loss.dimension(data)
-        require(found == self.dimension, "data", found, rule)
+        long = self.loss.dimension(data)
+        require(long == self.dimension, "data", long, rule)
         for name, book in (("ledger", ledger), ("budget", budget)):
-            rule = "not be add_remove, since gradients are divided by the number of records"
-            require(not is_add_remove(book), f"{name}.adjacency", "add_remove", rule)
+            rule = "not be add_remove, since the number of records is public, except with Poisson"
+            fits = isinstance(self.batches, Poisson) or not is_add_remove(book)
+            require(fits, f"{name}.adjacency", "add_remove", rule)
             unit = getattr(getattr(book, "facts", book), "unit", None)
             require(unit is not Unit.CLIENT, f"{name}.unit", "client", "be 'record'")
         check_ledger(ledger, self.round_mechanism, self.seed)
@@ -245,10 +312,12 @@ class ProjectedDescent:
     def _release(self, state: DescentState, data: AgentData) -> tuple[DescentState, RoundInfo]:
         """Make the steps; the points between are not kept."""
         source, point, left = noise_source(self.seed, state.round), state.parameters, self.steps
+        batches = self._batches(data, generator_for(self.seed, state.round, "batches"))
         together = max(1, _AT_ONCE // self.dimension)
         while left:
             count = min(left, together)
-            point = self._walked(point, data, count, drawn_ahead(source, count * self.dimension))
+            drawn = drawn_ahead(source, count * self.dimension)
+            point = self._walked(point, itertools.islice(batches, count), drawn)
             left -= count
         finite = bool(torch.isfinite(point).all())
         info = RoundInfo(
@@ -260,15 +329,32 @@ class ProjectedDescent:
             upload_bytes=8 * self.dimension,
             # The little extra noise that covers rounding is not in the account.
             noise_std=self._planned[1],
+            denominator=self.denominator,
         )
         return DescentState(state.round + 1, point if finite else state.parameters), info
 
-    def _walked(self, point: Tensor, data: AgentData, steps: int, drawn: StoredDraws) -> Tensor:
-        """Return the point after some steps."""
+    def _batches(self, data: AgentData, generator: np.random.Generator) -> Iterator[AgentData]:
+        """Yield the records of every step, with the weights of their sum."""
+        rows, steps = np.arange(data.records[0]), itertools.count()
+        while self.batches is None or self.denominator is None:
+            yield data
+        for step in steps:
+            if isinstance(self.batches, FixedEpochs):
+                length = self.batches.separation
+                drawn = rows[step % length :: length]
+            else:
+                drawn = self.batches.draw(len(rows), generator)
+            chosen = torch.from_numpy(drawn)[None]
+            share = torch.full(chosen.shape, 1.0 / self.denominator, dtype=torch.float64)
+            yield data.taken(chosen, share)
+
+    def _walked(self, point: Tensor, batches: Iterable[AgentData], drawn: StoredDraws) -> Tensor:
+        """Return the point after one step for each batch."""
         std = self.noise_std * self._widening
-        clip = None if self.clip_norm is None else clip_within(self.clip_norm, self.records)
-        for _ in range(steps):
-            slope = self.loss.gradient(point[None], data, clip)[0]
+        most = self.records if self._sgd is None else math.ceil(self._sgd.largest_batch)
+        clip = None if self.clip_norm is None else clip_within(self.clip_norm, most)
+        for batch in batches:
+            slope = self.loss.gradient(point[None], batch, clip)[0]
             moved = point - self.step_size * slope
             noisy: Tensor = noisy_scaled(moved, stds=std, deviates=drawn, grid=HIDDEN_GRID)
             point = self.projected(noisy)

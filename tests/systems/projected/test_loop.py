@@ -192,3 +192,125 @@ def test_arguments_that_do_not_fit(tmp_path):
             pytest.raises(fp.ParameterError, match=word),
         ):
             loop(seed=None).step(run.init(), data(), ledger=ledger)
+
+
+BATCHES = {
+    "poisson": {"batches": fp.Poisson(0.1), "denominator": 20.0},
+    "fixed": {"batches": fp.FixedSize(20, N), "denominator": 20.0},
+    "truncated": {"batches": fp.TruncatedPoisson(0.1, N, 40), "denominator": 20.0},
+    "in order": {"batches": fp.FixedEpochs(10), "denominator": 20.0},
+}
+
+
+def in_batches(kind, **options):
+    return loop(**BATCHES[kind] | {"step_size": 2.0, "noise_std": 0.4} | options)
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches_are_priced_as_they_run(kind):
+    run = in_batches(kind)
+    assert run.round_mechanism == fp.NoisySGD(
+        step_size=2.0,
+        noise_std=0.4,
+        clip_norm=1.0,
+        steps=50,
+        smoothness=0.25,
+        radius=4.0,
+        population=N if kind == "poisson" else None,
+        dimension=D,
+        **BATCHES[kind],
+    )
+    regular = in_batches(kind, loss=Logistic(feature_bound=1.0, regularisation=0.05))
+    assert (regular.round_mechanism.regularisation, regular.round_mechanism.gap) == (
+        0.05,
+        pytest.approx(0.1),
+    )
+    assert regular.round_mechanism.smoothness == pytest.approx(0.25, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_the_batches_of_a_release(kind, monkeypatch):
+    """Sizes, members and weights of the batches whose gradients are summed."""
+    records, seen = data(), []
+    # Every record is known by its first feature.
+    own = records.features[0, :, 0].tolist()
+
+    def gradient(self, points, batch, clip_norm=None):
+        rows = [own.index(x) for x in batch.features[0, :, 0].tolist()]
+        assert batch.weights.unique().tolist() in ([1 / 20.0], [])
+        seen.append(rows)
+        return torch.zeros_like(points)
+
+    monkeypatch.setattr(Logistic, "gradient", gradient)
+    run = in_batches(kind, loss=Logistic(feature_bound=1e3), step_size=1e-6, noise_std=3.0)
+    run = replace(run, steps=400)
+    run.step(run.init(), records)
+    sizes = np.array([len(rows) for rows in seen])
+    assert all(len(set(rows)) == len(rows) for rows in seen)
+    drawn = np.bincount(np.concatenate([np.array(rows, int) for rows in seen]), minlength=N)
+    if kind == "in order":
+        assert seen[:10] == [list(range(k, N, 10)) for k in range(10)]
+        assert seen[10] == seen[0]
+        return
+    # Six standard deviations of a fixed seed's draws.
+    assert np.abs(drawn - 40.0).max() < 6.0 * 6.0
+    assert sizes.max() <= {"fixed": 20, "truncated": 40, "poisson": N}[kind]
+    assert (sizes.std() == 0.0) == (kind == "fixed")
+
+
+def test_the_noise_of_a_batch_step_is_what_the_account_assumes():
+    run = replace(in_batches("fixed", radius=1e3, dimension=D), steps=1)
+    ends = torch.stack(
+        [replace(run, seed=k).step(run.init(), data())[0].parameters for k in range(400)]
+    )
+    assert float(ends.std(dim=0).mean()) == pytest.approx(0.4, rel=0.12)
+    assert run.step(run.init(), data())[1].noise_std == pytest.approx(0.4 / 2.0 * 20.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "adjacency"),
+    [("poisson", "add_remove"), ("fixed", "zero_out"), ("in order", "replace_one")],
+)
+def test_a_run_in_batches_is_audited(kind, adjacency, tmp_path):
+    path, run = tmp_path / "run.ledger", in_batches(kind, seed=None)
+    with fp.Ledger.create(path, unit="record", adjacency=adjacency) as ledger:
+        run.step(run.init(), data(), ledger=ledger)
+        ledger.close()
+    planned = fp.epsilon(run.round_mechanism, delta=1e-5, adjacency=adjacency)
+    assert fp.account(path, delta=1e-5).upper == planned.upper
+    assert fp.audit(path, claim=(planned.upper, 1e-5)).verdict == "HOLDS"
+    assert fp.audit(path, claim=(0.5 * planned.upper, 1e-5)).verdict == "CANNOT BE CERTIFIED"
+
+
+def test_fewer_records_than_the_limit_are_trained_on_under_poisson(tmp_path):
+    run = in_batches("poisson", records=2 * N, seed=None, step_size=1.0)
+    with fp.Ledger.create(tmp_path / "a", unit="record", adjacency="add_remove") as ledger:
+        run.step(run.init(), data(), ledger=ledger)
+    with (
+        fp.Ledger.create(tmp_path / "b", unit="record", adjacency="add_remove") as ledger,
+        pytest.raises(fp.ParameterError, match="except with Poisson"),
+    ):
+        in_batches("fixed", seed=None).step(run.init(), data(), ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batches": fp.Poisson(0.1)}, "go together"),
+        ({"denominator": 20.0}, "go together"),
+        ({"batches": fp.FixedSize(20, N + 1), "denominator": 20.0}, "population = records"),
+        ({"batches": fp.FixedEpochs(10), "denominator": 19.0}, "be at least 20"),
+        ({"batches": fp.FixedSize(40, N), "denominator": 10.0}, "moves points apart"),
+        ({"batches": fp.Shuffled(10), "denominator": 20.0}, "batches must"),
+    ],
+)
+def test_batches_without_an_account(options, message):
+    with pytest.raises(fp.ParameterError, match=message):
+        loop(**options)
+
+
+def test_batches_learn():
+    run, records = in_batches("poisson", noise_std=0.02, radius=6.0, steps=300), data()
+    state, _ = run.step(run.init(), records)
+    correct = torch.sign(records.features[0] @ state.parameters) == records.targets[0]
+    assert correct.double().mean() > 0.9
