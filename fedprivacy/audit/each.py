@@ -9,13 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConversionError, FedPrivacyError, LedgerError, refuse
+from ..errors import ConversionError, FedPrivacyError, LedgerError, count, positive, refuse
 from . import imports
 from .accounting import Audit, audit
 from .imports import Origin
+from .imports.assembling import scheme_of
 from .imports.content import beginning, digest
-from .imports.fields import Fields, as_number
-from .imports.trace import Stated
+from .imports.draft import MissingFacts
+from .imports.fields import Fields, as_number, plain_name
+from .imports.trace import Rounds, Sampling, Stated
 from .sources import given_claim
 
 SUFFIXES = (
@@ -118,16 +120,18 @@ def _rows(path: Path, prefix: str, facts: Mapping[str, Any]) -> list[RunAudit]:
     runs = imports.several(path)
     if (why := _apart([data for _, data in runs], facts)) is not None:
         return [RunAudit(f"{prefix}{name}", None, why) for name, _ in runs]
-    return [_row(path, f"{prefix}{name}", data, facts) for name, data in runs]
+    apart = _different([data for _, data in runs])
+    return [_row(path, f"{prefix}{name}", data, facts, apart) for name, data in runs]
 
 
+_RECORDS = ("dataset", "n_train", "num_train", "train_size", "examples")
 _WORDS = {
     "noise_multiplier": ("noise", "sigma", "std", "stddev", "multiplier", "scale"),
-    "rounds": ("round", "step", "epoch", "iteration"),
-    "population": ("population", "clients", "users", "dataset", "size"),
-    "sampling": ("sampling", "sample", "batch", "cohort", "per_round", "fraction", "dataset"),
+    "rounds": ("round", "step", "epoch", "iteration", "batch", *_RECORDS),
+    "population": ("population", "clients", "users", "size", *_RECORDS),
+    "sampling": ("sampling", "sample", "batch", "lot_", "cohort", "per_round", "frac", *_RECORDS),
 }
-"""Facts that one answer cannot give for runs that differ in a field of such a name."""
+"""Fact -> words of fields. One answer cannot give it for runs that differ in these fields."""
 
 
 def _values(source: Any, facts: Mapping[str, Any]) -> Any:
@@ -149,41 +153,116 @@ def _apart(runs: list[Any], facts: Mapping[str, Any]) -> str | None:
         # The name of a sampling takes its numbers from each run.
         if facts.get(fact) is None or isinstance(facts[fact], str):
             continue
-        seen: dict[tuple[str, ...], str] = {}
-        for data in runs:
-            about = [
-                one
-                for one in Fields(data).every
-                if any(word in one.name for word in words) and as_number(one.value) is not None
-            ]
-            if about:
-                seen.setdefault(tuple(sorted(str(one.value) for one in about)), about[0].place)
-        if len(seen) > 1:
+        places = _places(runs, words)
+        if places:
+            # A scheme is stated by its number.
+            number = _OF_SCHEMES.get(type(facts[fact]).__name__, fact)
             return (
-                f"{fact} must be left out if the runs differ in {', '.join([*seen.values()][:4])}, "
-                f"got {facts[fact]}; add a field {fact} to each run, or audit them one by one"
+                f"{fact} must be left out if the runs differ in {places}, got {facts[fact]}; add a "
+                f"field stated_{number} to each run, or audit them one by one"
             )
     return None
 
 
-def _row(path: Path, name: str, data: Any, facts: Mapping[str, Any]) -> RunAudit:
-    by = str(facts.get("auditor", ""))
-    names = Stated.__dataclass_fields__.keys() & facts.keys()
-    stated = Stated(**{each: facts[each] for each in names})
+_OF_SCHEMES = {"Poisson": "sampling_probability", "FixedSize": "cohort"}
+_OF_SCHEMES |= {"WithReplacement": "cohort", "Shuffled": "rounds_per_epoch"}
+
+
+def _places(runs: list[Any], words: tuple[str, ...]) -> str:
+    """Return the differing fields with one of these words; empty if the runs agree."""
+    seen: dict[tuple[str, ...], str] = {}
+    for data in runs:
+        about = [
+            one
+            for one in Fields(data).every
+            if any(word in one.name for word in words)
+            and as_number(one.value) is not None
+            and not one.name.startswith(_STATED)
+        ]
+        if about:
+            seen.setdefault(tuple(sorted(str(one.value) for one in about)), about[0].place)
+    return ", ".join([*dict.fromkeys(seen.values())][:4]) if len(seen) > 1 else ""
+
+
+def _different(runs: list[Any]) -> dict[str, str]:
+    """Return the differing fields by fact; one answer cannot give this fact for all runs."""
+    places = {fact: _places(runs, words) for fact, words in _WORDS.items()}
+    places |= dict.fromkeys(_DRAWN, places["sampling"])
+    return {fact: place for fact, place in places.items() if place}
+
+
+_STATED = "stated_"
+"""Beginning of the fields of a run that state a fact for this run only."""
+_DRAWN = ("sampling_probability", "cohort", "population", "rounds_per_epoch")
+_OWN = ("noise_multiplier", "rounds", *_DRAWN)
+
+
+def _answered(data: Any, facts: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a run without its fields ``stated_...``, and the user's statements with them."""
+    if not isinstance(data, Mapping):
+        return data, dict(facts)
+    own: dict[str, Any] = {}
+    for key, value in data.items():
+        name = plain_name(key).removeprefix(_STATED)
+        if name in _OWN and plain_name(key).startswith(_STATED):
+            own[name] = as_number(value)
+            if own[name] is None:
+                refuse(str(key), value, "be a number")
+            if name not in _DRAWN and facts.get(name) is not None:
+                refuse(name, facts[name], f"be left out with a field {key}")
+    rest = {key: value for key, value in data.items() if plain_name(key)[7:] not in own}
+    given = dict(facts)
+    if "rounds" in own:
+        given["rounds"] = count(rounds=own["rounds"])
+    if "noise_multiplier" in own:
+        given["noise_multiplier"] = positive(noise_multiplier=own["noise_multiplier"])
+    drawn = {name: own[name] for name in _DRAWN if name in own}
+    # The numbers of a sampling need its name, which is a question otherwise.
+    if drawn and facts.get("sampling") is not None:
+        name = str(facts["sampling"]).replace("_", "-")
+        if name not in [*Sampling]:
+            way_out = "pass sampling='poisson', for example (--sampling)"
+            refuse("sampling", facts["sampling"], "be a name with these fields", way_out)
+        drawn["rate"] = drawn.pop("sampling_probability", None)
+        drawn["per_epoch"] = drawn.pop("rounds_per_epoch", None)
+        given["sampling"] = scheme_of(Rounds(1.0, Sampling(name), **drawn))
+    return rest, given
+
+
+def _row(
+    path: Path, name: str, data: Any, given: Mapping[str, Any], apart: Mapping[str, str]
+) -> RunAudit:
+    by = str(given.get("auditor", ""))
 
     def origin(kind: str) -> Origin:
         return Origin.imported(kind, f"{path.name}, {name}", digest(path), by)
 
     try:
+        data, facts = _answered(data, given)
+        names = Stated.__dataclass_fields__.keys() & facts.keys()
+        stated = Stated(**{each: facts[each] for each in names})
         claim = given_claim(facts.get("claim"))
         trace = imports.read_data(data, origin, f"{path.name}, {name}", stated, claim)
         # The draft of a row already has the user's answers.
         rest = {key: value for key, value in facts.items() if key not in _ANSWERS}
         found = audit(trace, **rest)
     except FedPrivacyError as error:
-        return RunAudit(name, None, str(error).removeprefix(f"{path.name}, {name}: "))
+        told = str(error).removeprefix(f"{path.name}, {name}: ")
+        return RunAudit(name, None, told + _in_columns(error, apart))
     answered = {key: str(facts[key]) for key in _ANSWERS if facts.get(key) is not None}
     return RunAudit(name, replace(found, stated={**found.stated, **answered}))
+
+
+def _in_columns(error: Exception, apart: Mapping[str, str]) -> str:
+    """Return the columns that state the missing facts of differing runs; empty if they agree."""
+    asked = {one.name for one in error.questions} if isinstance(error, MissingFacts) else set()
+    asked |= {"sampling_probability"} if "sampling" in asked else set()
+    facts = [fact for fact in _OWN if fact in asked and fact in apart]
+    if not facts:
+        return ""
+    places = ", ".join(dict.fromkeys(apart[fact] for fact in facts))
+    columns = ", ".join(f"{_STATED}{fact}" for fact in facts)
+    return f". The runs differ in {places}: state these facts in a column each: {columns}"
 
 
 _ANSWERS = ("rounds", "noise_multiplier")
@@ -195,11 +274,14 @@ def _files(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         here = Path(place)
         # Hidden folders hold no records of a run, and often very many files.
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if name[0] != "." or name == _HYDRA)
         if len(here.relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
         for name in sorted(files):
-            if not name.lower().endswith(SUFFIXES):
+            if not name.lower().endswith(SUFFIXES) and name not in _NAMES:
+                continue
+            # Hydra writes the whole configuration next to its parts.
+            if here.name == _HYDRA and "config.yaml" in files and name != "config.yaml":
                 continue
             count += 1
             if count > MAX_FILES:
@@ -207,6 +289,10 @@ def _files(folder: Path) -> Iterator[Path]:
             yield here / name
 
 
+_HYDRA = ".hydra"
+"""Folder of Hydra for the configuration of a run."""
+_NAMES = ("MLproject",)
+"""Names of records without a suffix."""
 _LARGEST = 6000
 """Largest file of one setting that MLflow writes, in bytes."""
 

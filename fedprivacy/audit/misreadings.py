@@ -17,7 +17,16 @@ from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
 from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Facts, Observer
-from ..sampling import Everyone, Poisson, Scheme, round_rate
+from ..sampling import (
+    Everyone,
+    FixedSize,
+    Poisson,
+    RandomAllocation,
+    Scheme,
+    Shuffled,
+    WithReplacement,
+    round_rate,
+)
 
 WAYS = 4
 """Number of accounts that price each number of rounds."""
@@ -310,6 +319,8 @@ def peer(audited: Audited, run: Mechanism) -> list[Number]:
 
 
 def _peers(run: Mechanism, delta: float, adjacency: Adjacency) -> list[Number]:
+    if not all(_has_peer(_opened(part)[1], adjacency) for part, _ in run.sequence()):
+        return []
     # dp-accounting takes long to import, and few audits need it.
     from ..integrations.event_json import OPACUS_ORDERS, peer_epsilon
 
@@ -318,6 +329,15 @@ def _peers(run: Mechanism, delta: float, adjacency: Adjacency) -> list[Number]:
         (peer_epsilon(run, delta, adjacency, OPACUS_ORDERS), f"{PEER} at Opacus's orders"),
     )
     return [(value, name) for value, name in values if value is not None]
+
+
+def _has_peer(scheme: Scheme | None, adjacency: Adjacency) -> bool:
+    """Return whether dp-accounting's RDP accountant may account a scheme under an adjacency."""
+    if isinstance(scheme, FixedSize):
+        return adjacency is Adjacency.REPLACE_ONE
+    if isinstance(scheme, Poisson):
+        return adjacency is not Adjacency.REPLACE_ONE
+    return not isinstance(scheme, Shuffled | RandomAllocation | WithReplacement)
 
 
 _peers_kept = lru_cache(maxsize=256)(_peers)

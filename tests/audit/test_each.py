@@ -62,3 +62,42 @@ def test_a_row_without_noise_leaves_the_others_judged(tmp_path):
     assert [one.name for one in found] == ["row 1 (plain)", "row 2 (tulip)"]
     assert found[0].audit is None and "states the noise" in found[0].refused
     assert found[1].audit.verdict == "HOLDS"
+
+
+def test_columns_state_a_fact_of_one_run(tmp_path):
+    """The advice for runs that differ leads to a verdict for each of them."""
+    path = tmp_path / "runs.csv"
+    head = "noise_multiplier,clip_norm,batch_size,n_train,epochs,epsilon,delta"
+    rows = ["1.1,1.0,100,10000,5,2.0,1e-5", "0.8,1.0,200,10000,5,2.0,1e-5"]
+    path.write_text("\n".join([head, *rows]))
+    ask = {"sampling": "poisson", "adjacency": "add_remove"}
+    advice = "in a column each: stated_rounds, stated_sampling_probability"
+    assert all(advice in one.refused for one in fp.audit.each(path, **ask))
+    refused = fp.audit.each(path, **ask, rounds=500)
+    assert all("add a field stated_rounds to each run" in one.refused for one in refused)
+    stated = [f"{rows[0]},500,0.01", f"{rows[1]},250,0.02"]
+    path.write_text("\n".join([f"{head},stated_rounds,stated_sampling_probability", *stated]))
+    found = fp.audit.each(path, **ask)
+    assert [one.audit.verdict for one in found] == ["HOLDS", "FAILS"]
+    assert "sampling" in fp.audit.each(path, adjacency="add_remove")[0].refused
+    path.write_text(
+        "\n".join(
+            [f"{head},stated_rounds,stated_noise_multiplier", f"{rows[0]},1,x", f"{rows[1]},1,"]
+        )
+    )
+    assert "stated_noise_multiplier must be a number" in fp.audit.each(path, **ask)[0].refused
+
+
+def test_a_folder_has_the_hidden_configuration_of_hydra(tmp_path):
+    """Its parts beside the whole configuration are no runs of their own."""
+    hidden = tmp_path / "outputs" / ".hydra"
+    hidden.mkdir(parents=True)
+    whole = "dp: {noise_multiplier: 1.1, max_grad_norm: 1.0, sample_rate: 0.01, steps: 100}\n"
+    (hidden / "config.yaml").write_text(whole)
+    (hidden / "overrides.yaml").write_text("- dp.noise_multiplier=1.1\n")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "config.yaml").write_text(whole)
+    ask = {"sampling": "poisson", "adjacency": "add_remove", "claim": (5.0, 1e-5)}
+    found = fp.audit.each(tmp_path, **ask)
+    assert [one.name for one in found] == ["outputs/.hydra/config.yaml"]
+    assert found[0].audit.verdict == "HOLDS"

@@ -380,7 +380,9 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
     about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
     about = [one for one in about if one.value not in ("", [], {}, None) and not tiny(one)]
     shown = ", ".join(map(str, about[:6]))
-    pure = next((one for one in fields.every if "diffprivlib" in f"{one.name} {one.value}"), None)
+    pure = next(
+        (one for one in fields.every if _LIBRARIES.search(f"{one.place} {one.value}")), None
+    )
     if pure is not None:
         _no_audit(name, f"{pure} draws its own noise, which is not recorded (found {shown})")
     if about and words.other_field(fields):
@@ -424,6 +426,12 @@ def _known(fields: Fields) -> dict[str, str]:
     return {option: f"{value:g}" for option, value in numbers.items() if value is not None}
 
 
+_LIBRARIES = re.compile(
+    r"diffprivlib|tmlt|tumult|PureDPBudget|ApproxDPBudget|RhoZCDPBudget|protected_change"
+    r"|pipeline_?dp|snsql|smartnoise|opendp",
+    re.IGNORECASE,
+)
+"""Names of libraries that take a budget and draw their own noise."""
 _ANSWERS = {"epsilon", "eps", "dp", "privacy", "rho", "sigma", "noise"}
 _PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
 _PRIVACY_WORDS |= {"noise", "sigma", "std", "norm"}

@@ -278,7 +278,7 @@ SCHEMES: dict[type, Sampling] = {
 def _kind(rounds: Rounds, stated: Stated, unit: Unit | None) -> Kind:
     """Return the release and the sampling of one round of a group."""
     noise = rounds.noise_multiplier
-    scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
+    scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else scheme_of(rounds)
     one = _sum(rounds, noise, unit)
     if rounds.missing_shares and isinstance(scheme, Shuffled) and scheme.population is None:
         # Rounds of different length have different numbers of shares.
@@ -317,7 +317,12 @@ def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
     )
 
 
-def _scheme(rounds: Rounds) -> Scheme:
+def scheme_of(rounds: Rounds) -> Scheme:
+    """Return the sampling of rounds.
+
+    Raises:
+        ParameterError: if a number is missing, or breaks its rule.
+    """
     if rounds.sampling is None:
         way_out = f"the record does not say how units were drawn; one of {', '.join(Sampling)}"
         if rounds.population is None:

@@ -15,8 +15,8 @@ from typing import Any
 from ...relations import Unit
 from . import sweeps
 from .draft import Draft, refuse_unauditable
-from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name
-from .words import BATCH, CLIPS, NOISE, RECORDS, federated, says
+from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
+from .words import BATCH, CLIPS, NOISE, RECORDS, STEPS, federated, says
 
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
@@ -42,6 +42,7 @@ _OTHERS |= {"binomial", "gumbel", "randomized", "randomised", "response", "discr
 _LAPLACE = {"laplace", "laplacian"}
 
 _CLIPPING = {"clip", "clipping", "clipped"}
+_TYPES = {"type", "mode", "method", "strategy", "kind", "style", "name"}
 _BY_COORDINATE = {"value", "linf", "inf", "coordinate", "coordinatewise", "elementwise"}
 _OTHER_NORMS = {"1", "l1", "inf", "linf", "infinity", "max", "value", "elementwise", "l_inf"}
 _CLIPS: tuple[str, ...] = (
@@ -58,10 +59,10 @@ _NO_CLIP = 1e4
 """Norm from which a clip is one in name only: noise in proportion to it would hide everything."""
 _OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per_sample_grad_norm"}
 
-_TRIALS = {"trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats"}
-_TRIALS |= {"n_seeds", "num_seeds", "n_repeats", "num_repeats", "repetitions", "folds", "n_folds"}
-_TRIALS |= {"max_trials", "trial_count", "max_evals"}
-_TRIALS |= {"num_repetitions", "num_folds", "k_folds", "ensemble_size", "num_teachers"}
+_TRIALS = {"trials", "runs", "seeds", "repeats", "repeat", "repetitions", "folds", "kfold"}
+_TRIALS |= {"replicates", "replications", "restarts", "teachers", "evals"}
+_MANY_RUNS = {"trial_count", "ensemble_size", "k_fold", "n_fold", "num_fold"}
+_NO_TRIALS = {"per", "every", "dir", "id", "timeout", "keep", "patience", "between"}
 _GATHERS = {"accumulation", "accumulate", "accum", "accumulated", "virtual"}
 _GATHERING = {"iter_size", "update_freq", "acc_steps", "grad_acc", "n_acc_steps"}
 _DEVICES = {"world_size", "n_gpus", "num_gpus", "num_devices", "n_devices", "devices", "gpus"}
@@ -109,6 +110,15 @@ def check(draft: Draft, name: str) -> None:
     _more_steps(draft)
     _noise(draft)
     _not_on_gradients(draft)
+    _defaults(draft)
+
+
+def _defaults(draft: Draft) -> None:
+    """Ask for the facts whose numbers in the file are defaults, which a run may replace."""
+    for fact, names in (("noise_multiplier", NOISE), ("rounds", STEPS)):
+        for one in draft.fields.used.values():
+            if one.name in names and one.place.endswith(DEFAULT) and fact in draft.facts:
+                draft.ask(fact, f"{one} is a default; state the number of the run")
 
 
 _SOME = {"layers", "layer", "params", "parameters", "modules", "fraction", "portion", "subset"}
@@ -292,8 +302,14 @@ def _clip(draft: Draft, one: Field) -> None:
     words, said = _words(one.name), _value_words(one)
     about, why = bool(words & _CLIPPING), ""
     norm = as_number(one.value)
+    # In clipping = {type = per_layer} the part says what the type is of.
+    part = one.place.rpartition(".")[0].rpartition(".")[2]
+    about = about or bool(words & _TYPES and _words(part) & _CLIPPING)
     if clip_off(one):
         why = "it holds for clipped contributions only"
+        # A trainer has its own clip of the mean, which may be off.
+        if not words & {"grad", "gradient", "gradients"} or _words(one.place) & _PRIVATE:
+            draft.unclipped = one
     elif one.name in _CLIPS and norm is not None and norm >= _NO_CLIP:
         why = "a norm this large leaves contributions unclipped; state the noise over another norm"
     elif one.place in draft.fields.used or _empty(one.value):
@@ -324,14 +340,19 @@ def _size(value: Any) -> float | int | None:
 def _trials(draft: Draft, one: Field) -> None:
     many = _size(one.value)
     listed = isinstance(one.value, list) and one.name in ("seed", "random_seed", "random_state")
-    if (one.name in _TRIALS or listed) and many is not None and many > 1:
+    if (_counts_runs(one) or listed) and many is not None and many > 1:
         draft.ask("trials", f"{one}: how many runs were made on these data")
 
 
 def trials_in(fields: Fields) -> Field | None:
     """Return the field that counts several runs on the same data, or None."""
-    many = (one for one in fields.every if one.name in _TRIALS)
+    many = filter(_counts_runs, fields.every)
     return next((one for one in many if (_size(one.value) or 0) > 1), None)
+
+
+def _counts_runs(one: Field) -> bool:
+    words = _words(one.name)
+    return one.name in _MANY_RUNS or bool(words & _TRIALS and not words & _NO_TRIALS)
 
 
 def _gathered(draft: Draft, one: Field) -> None:
@@ -398,7 +419,8 @@ def _of_epochs(draft: Draft) -> None:
     if at is not None and any(one.name in _STEPS for one in steps):
         draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
     number = max((value for value in many if value is not None), default=0)
-    share = rate or draft.least_rate
+    # A larger share makes fewer rounds; the least one was divided by this factor.
+    share = rate or draft.least_rate * 1.05
     if rounds is None and share and draft.facts.get("unit") != Unit.CLIENT:
         draft.least_rounds = (
             0 if federated(draft.fields) else math.floor(0.99 * (number - 1) / share)
@@ -439,7 +461,8 @@ def steps_of(epochs: float | None, rate: float | None) -> str:
         return "how many steps ran"
     if rate is None or not 0 < rate <= 1:
         return f"steps of {epochs:g} epochs: epochs times the batches of one"
-    return f"steps of {epochs:g} epochs: {epochs:g} times the batches of one, about {1 / rate:.6g}"
+    batches = f"{epochs:g} times the batches of one, about {1 / rate:.6g}"
+    return f"steps of {epochs:g} epochs: {batches}, are about {epochs / rate:.6g}"
 
 
 _PARTS = {"optimizer", "optimizers", "generator", "discriminator", "encoder", "decoder", "actor"}
@@ -482,16 +505,18 @@ def _of_users(draft: Draft, one: Field) -> None:
 
 def _noise(draft: Draft) -> None:
     """Ask for the noise if the file has another field on noise that is not understood."""
-    clips = [one for one in draft.fields.every if one.name in _CLIPS]
+    clips = [one for one in draft.fields.every if one.name in (*_CLIPS, *CLIPS)]
     if any(one.name in _OF_RECORDS for one in clips):
         # A trainer's own max_grad_norm then clips the noisy mean, which costs nothing.
         clips = [one for one in clips if one.name != "max_grad_norm"]
-    norms = {as_number(one.value): one for one in clips} if draft.facts.get("unit") is None else {}
+    of_records = draft.facts.get("unit") is not Unit.CLIENT
+    norms = {as_number(one.value): one for one in clips} if of_records else {}
     norms.pop(None, None)
     if len(norms) > 1 and draft.facts.get("noise_multiplier"):
         several = " and ".join(map(str, list(norms.values())[:2]))
         why = f"{several}: state the noise over the norm that bounds the sum"
         draft.ask("noise_multiplier", why)
+    clips = [one for one in clips if one.name in _CLIPS]
     loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
     loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
     if loose and draft.facts.get("noise_multiplier"):

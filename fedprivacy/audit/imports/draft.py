@@ -74,6 +74,17 @@ _PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user
 _PLACES |= {"sampling", "noise", "clipping", "target", "budget", "default", "defaults", "x"}
 _PLACES |= {"hp", "hparam", "metric", "stages", "yaml"}
 _PLACES |= {"configuration", "property", "properties"}
+_PLACES |= {
+    "said",
+    "meta",
+    "init",
+    "updates",
+    "update",
+    "options",
+    "environment",
+    "env",
+    "services",
+}
 _PLACES |= {"template", "templates", "common", "shared", "base"}
 """Words of the parts of a file that hold settings of a run."""
 
@@ -158,6 +169,7 @@ class Draft:
         least_rounds: lower end of the rounds that epochs and sizes of the file give.
         by_answers: sentence of a program that divides by the number of answers; empty for others.
         shuffles: the field that shuffles the records of every pass, or None.
+        unclipped: the field that turns the clip off, or None.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -175,6 +187,7 @@ class Draft:
     least_rounds: int = 0
     by_answers: str = ""
     shuffles: Field | None = None
+    unclipped: Field | None = None
 
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
@@ -237,9 +250,15 @@ class Draft:
 
     def _claimed(self, one: Field) -> bool:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
-        parent = {*plain_name(one.place.rpartition(".")[0]).split("_")}
+        part = one.place.rpartition(".")[0]
+        parent = {*plain_name(part).split("_")}
+        beside = any(
+            _noisy(each) and each.place.rpartition(".")[0] == part for each in self.fields.every
+        )
         # The privacy part of a model_card is about the run.
-        other = parent & _ELSEWHERE and not parent & {"dp", "privacy", "private", "dpsgd"}
+        other = parent & _ELSEWHERE and not (
+            parent & {"dp", "privacy", "private", "dpsgd"} or beside
+        )
         elsewhere = one.name in ("epsilon", "eps", "delta") and other
         return self.about_the_run(one) and not elsewhere and not tiny(one)
 
@@ -290,7 +309,10 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
     if draft.by_answers and scheme is Sampling.POISSON:
         draft.know("denominator", Denominator.REALISED, draft.by_answers)
     elif draft.by_answers:
-        draft.ask("denominator", f"{draft.by_answers}: public if all answered, else realised")
+        draft.ask(
+            "denominator",
+            f"{draft.by_answers}: realised with Poisson sampling; otherwise public if all answered",
+        )
     facts = dict(draft.facts)
     open_questions = {question.name: question for question in draft.questions}
     for name in ("noise_multiplier", "rounds"):
@@ -321,7 +343,12 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
     if needed:
         every = draft.fields.every
         needed = [one if one.why else Question.about(one.name, every) for one in needed]
-        ask(origin.name or "the values", draft, needed, _how(rounds, stated, draft.suggested))
+        ask(
+            origin.name or "the values",
+            draft,
+            needed,
+            _how(rounds, stated, draft.suggested, denominator=bool(draft.by_answers)),
+        )
     return Trace(
         origin,
         ((rounds, facts["rounds"]),),
@@ -349,6 +376,8 @@ def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
     found = []
     if draft.shuffles and said not in (None, Sampling.SHUFFLED, Sampling.EVERYONE):
         found.append(f"{draft.shuffles} is another sampling than {said}, which was stated")
+    if draft.unclipped and stated.noise_multiplier is not None:
+        found.append(f"{draft.unclipped}: no noise multiplier holds without a clip")
     if isinstance(stated.sampling, TableScheme) and round_share(stated.sampling) < draft.least_rate:
         found.append(f"a round has a share of {draft.least_rate:.4g} or more in the file")
     if stated.rounds is not None and stated.rounds < draft.least_rounds:
@@ -471,7 +500,7 @@ def _raise(name: str, kind: str, found: str, questions: list[Question], how: str
     names = [question.name for question in questions]
     drawn = {"sampling", *_NUMBERS} & {*names}
     # A name of a sampling needs its own numbers, so they are pasted together.
-    options = [OPTIONS[each] for each in names if each not in drawn]
+    options = [OPTIONS[each] for each in names if each not in drawn and OPTIONS[each] not in how]
     if drawn:
         options.append(f"{'and ' * bool(options)}one of: {how}" if ", or " in how else how)
     parts = [f"read as {kind}", found, *([f"not found: {absent}"] if absent else [])]
@@ -484,8 +513,14 @@ def _raise(name: str, kind: str, found: str, questions: list[Question], how: str
 _NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}
 
 
-def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, Any]) -> str:
-    """Return the options that state a sampling with all of its missing numbers."""
+def _how(
+    rounds: Rounds, stated: Stated, suggested: Mapping[str, Any], *, denominator: bool = False
+) -> str:
+    """Return the options that state a sampling with all of its missing numbers.
+
+    With ``denominator`` a sum is divided by the number of answers. That number is public for every
+    sampling but Poisson's, so the denominator is asked for with these only.
+    """
     chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
     rate, cohort, population = rounds.rate, rounds.cohort, rounds.population
     known: dict[str, int | None] = {"population": population, "cohort": cohort}
@@ -507,6 +542,9 @@ def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, Any]) -> str:
         Sampling.ALLOCATION: passes,
         Sampling.EVERYONE: "",
     }
+    if denominator and chosen not in numbers and stated.denominator is None:
+        for each in numbers.keys() - {Sampling.POISSON}:
+            numbers[each] += f" {OPTIONS['denominator']}"
     shown = [chosen] if chosen in numbers else _USUAL
     return ", or ".join(f"--sampling {each}{numbers[Sampling(each)]}" for each in shown)
 

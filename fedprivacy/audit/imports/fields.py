@@ -80,6 +80,32 @@ def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
     return plain, stated
 
 
+def turned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a table with one run in a column as one with a run in a row.
+
+    Its first column holds the names of settings, each one once, and the header the
+    names of the runs.
+    """
+    if len(rows) < 2 or len(rows[0]) < 2:
+        return rows
+    first, *runs = rows[0]
+    names = [str(row.get(first, "")) for row in rows]
+    settings = {setting_name(name) for name in names}
+    if as_number(names[0]) is not None or not settings & _SETTINGS or len(settings) < len(rows):
+        return rows
+    if {setting_name(name) for name in rows[0]} & _SETTINGS:
+        return rows
+    plain, _ = headed(names)
+    found = []
+    for run in runs:
+        _, stated = headed([f"run ({run})"])
+        of_run = {name: row[run] for name, row in zip(plain, rows, strict=True) if run in row}
+        found.append({"run": run, **stated, **of_run})
+    return found
+
+
+_SETTINGS = {"noise_multiplier", "noise_mult", "sigma", "noise_std", "noise_scale", "dp_sigma"}
+"""Names of a noise in the first column of a table."""
 _PATH = re.compile(r"[A-Za-z_][\w-]*(?:[./][A-Za-z_][\w-]*)+", re.ASCII)
 _GROUP = re.compile(r"(?:params|user_attrs)_(?=.)", re.ASCII)
 
@@ -211,7 +237,36 @@ def _nested(value: Any) -> bool:
     return isinstance(value, Mapping | list)
 
 
-_WRAPPED = {"value", "desc", "py/object", "dtype"}
+_VALUES = {"value", "default", "default_value", "constant", "runtime_value"}
+_VALUES |= {f"{kind}_value" for kind in ("float", "int", "integer", "double", "number", "long")}
+_VALUES |= {f"{kind}_value" for kind in ("string", "str", "bool", "boolean")}
+_ABOUT_IT = {"desc", "description", "py_object", "dtype", "type", "field_type", "required", "ops"}
+_ABOUT_IT |= {"section", "help", "title", "doc", "optional", "display_name"}
+_TYPES = {"float", "int", "integer", "number", "double", "long", "string", "str", "bool", "boolean"}
+DEFAULT = " (default)"
+"""End of the place of a value that a run may replace."""
+
+
+def _wrapped(name_of: object, value: Any, end: str = "", depth: int = 0) -> tuple[str, Any]:
+    """Return the end of a place, and the value inside an object that describes one setting.
+
+    Weights & Biases writes ``{value, desc}``, MLflow ``{type, default}``, TensorBoard
+    ``{float_value}``, and ml_collections ``{_field_type, _value}``.
+    """
+    if not isinstance(value, Mapping) or not 0 < len(value) <= 8 or depth > 3:
+        return end, value
+    names = {plain_name(name): name for name in value}
+    inner = names.keys() & _VALUES
+    kind = str(value[names["type"]]).lower() if "type" in names else "float"
+    if "name" in names and plain_name(value[names["name"]]) == plain_name(name_of):
+        names.pop("name")
+    if len(inner) != 1 or names.keys() - inner - _ABOUT_IT or kind not in _TYPES:
+        return end, value
+    (name,) = inner
+    default = DEFAULT if name.startswith("default") else end
+    return _wrapped(name_of, value[names[name]], default, depth + 1)
+
+
 _NAMES = {"key", "name", "parameter", "param", "param_name"}
 _OTHERS = {"step", "timestamp", "type", "desc", "description", "valueMin", "valueMax"}
 
@@ -219,8 +274,8 @@ _OTHERS = {"step", "timestamp", "type", "desc", "description", "valueMin", "valu
 def unwrapped(data: Any, known: dict[int, Any] | None = None) -> Any:
     """Return plain values with settings as mappings, however a program wrote them.
 
-    MLflow writes a list of ``{"key": ..., "value": ...}``, and a list of arguments is
-    ``["--noise-multiplier", "1.1"]``.
+    MLflow writes a list of ``{"key": ..., "value": ...}``. A list of arguments is
+    ``["--noise-multiplier", "1.1"]``, and one of an environment ``["NOISE_MULTIPLIER=1.1"]``.
     """
     if not isinstance(data, Mapping | list):
         return data
@@ -236,7 +291,7 @@ def _unwrapped(data: Any, known: dict[int, Any]) -> Any:
     if isinstance(data, Mapping):
         return {name: unwrapped(value, known) for name, value in data.items()}
     if data and all(isinstance(each, str) for each in data):
-        return arguments(data) or data
+        return arguments(data) or _assigned(data) or data
     pairs = [_pair(each) for each in data]
     named = {pair[0]: pair[1] for pair in pairs if pair is not None}
     if pairs and None not in pairs and len(named) == len(pairs):
@@ -275,6 +330,23 @@ def arguments(words: list[str]) -> dict[str, Any]:
     return found
 
 
+_ASSIGNED = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]*)\s*=(?!=)\s*(.*)", re.ASCII | re.DOTALL)
+
+
+def _assigned(words: list[str]) -> dict[str, str]:
+    """Return a list of ``name=value`` as a mapping; empty if it is another list.
+
+    Hydra writes its overrides so, Docker an environment, and Sacred its updates. A program and its
+    file may come first.
+    """
+    found = [_ASSIGNED.fullmatch(word) if len(word) < 2000 else None for word in words]
+    first = next((at for at, one in enumerate(found) if one is not None), 0)
+    pairs = [one for one in found[first:] if one is not None]
+    begun = first == 0 or any(word.endswith(".py") for word in words[:first])
+    named = {one[1]: one[2].strip("\"'") for one in pairs}
+    return named if begun and len(named) == len(words) - first else {}
+
+
 _COMPOUND = {"noise_multiplier", "noise_std", "sampling_rate", "sampling_probability"}
 _COMPOUND |= {"sample_rate", "clip_norm", "clipping_norm", "noise_scale", "sampling_prob"}
 _COMPOUND |= {"noise_sigma"}
@@ -295,9 +367,8 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
         for name, value in data.items():
             text = str(name).replace("/", ".") if _PATH.fullmatch(str(name)) else str(name)
             inside = f"{place}.{text}" if place else text
-            # Weights & Biases writes every setting as an object with a description.
-            if isinstance(value, Mapping) and "value" in value and value.keys() <= _WRAPPED:
-                value = value["value"]
+            end, value = _wrapped(name, value)
+            inside += end
             if isinstance(value, Mapping | list):
                 # The parts of a list of plain values have no names, so it is one field.
                 flat = isinstance(value, list) and not any(map(_nested, value))

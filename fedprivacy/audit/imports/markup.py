@@ -1,4 +1,4 @@
-"""Tables inside Markdown and LaTeX, and XML, as plain values."""
+"""Tables inside Markdown, LaTeX and reStructuredText, and XML, as plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from .content import MAX_DEPTH, MAX_YAML, unreadable
-from .fields import as_number, headed, plain_name
+from .fields import as_number, headed, plain_name, turned
 
 MAX_TABLES = 20
 """Largest number of tables of one text that are tried."""
@@ -17,6 +17,8 @@ MAX_TABLE = 100_000
 """Longest table in LaTeX, in characters."""
 
 _RULE = re.compile(r"\|?(?:\s*:?-{2,}:?\s*\|)+(?:\s*:?-{2,}:?\s*)?", re.ASCII)
+_GRID = re.compile(r"\+(?:[-=]{2,}\+)+", re.ASCII)
+_COLUMNS = re.compile(r"={2,}(?:[ \t]+={2,})+", re.ASCII)
 _TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}", re.ASCII)
 _LINES = re.compile(
     r"\\(?:top|mid|cmid|bottom|h|c)(?:rule|line)(?:\[[^\]]{0,40}\]|\{[^}]{0,40}\}|\([^)]{0,40}\))*"
@@ -29,11 +31,12 @@ _SIGN = re.compile(r"\\(?:var)?(epsilon|sigma|delta)\b", re.ASCII)
 
 
 def tables_in(text: str) -> list[list[dict[str, Any]]]:
-    """Return the rows of every whole table of a text in Markdown or LaTeX.
+    """Return the rows of every whole table of a text in Markdown, LaTeX or reStructuredText.
 
     A table is whole if every row has one cell for each name of the header.
     """
-    found = (_table(rows) for rows in (*_of_markdown(text), *_of_latex(text)))
+    every = (*_of_markdown(text), *_of_latex(text), *_of_grid(text), *_of_columns(text))
+    found = (_table(rows) for rows in every)
     return [table for table in found if table]
 
 
@@ -47,6 +50,36 @@ def _of_markdown(text: str) -> Iterator[list[list[str]]]:
                 break
             rows.append(line)
         yield [row.strip().strip("|").split("|") for row in rows]
+
+
+def _of_grid(text: str) -> Iterator[list[list[str]]]:
+    """Yield the tables whose lines have ``+`` at their corners; a row has one line."""
+    lines = [line.strip() for line in text.splitlines()]
+    rules = [at for at, line in enumerate(lines) if _GRID.fullmatch(line)]
+    last = -1
+    for at in rules[: MAX_TABLES * 50]:
+        if at <= last:
+            continue
+        rows = []
+        for last in range(at, len(lines)):
+            if not lines[last].startswith(("|", "+")):
+                break
+            if lines[last].startswith("|"):
+                rows.append(lines[last].strip("|").split("|"))
+        yield rows
+
+
+def _of_columns(text: str) -> Iterator[list[list[str]]]:
+    """Yield the tables whose columns are under rules of ``=``."""
+    lines = text.splitlines()
+    rules = [at for at, line in enumerate(lines) if _COLUMNS.fullmatch(line.strip())]
+    for first, second, third in list(zip(rules, rules[1:], rules[2:], strict=False))[:MAX_TABLES]:
+        if second == first + 2:
+            ends = [found.span() for found in re.finditer("=+", lines[first])]
+            # The last column may be wider than its rule.
+            ends[-1] = (ends[-1][0], 10_000)
+            rows = [lines[first + 1], *lines[second + 1 : third]]
+            yield [[row[start:end] for start, end in ends] for row in rows if row.strip()]
 
 
 def _of_latex(text: str) -> Iterator[list[list[str]]]:
@@ -72,11 +105,13 @@ def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
         # Each row holds one setting of the same run.
         settings = {_plain(_name(row[0])): _value(_plain(row[1])) for row in rows[1:]}
         return [settings] if len(settings) == len(plain) else []
-    return [
-        stated
-        | {name: _value(cell) for name, cell in zip(names, row, strict=True) if name and cell}
-        for row in plain
-    ]
+    return turned(
+        [
+            stated
+            | {name: _value(cell) for name, cell in zip(names, row, strict=True) if name and cell}
+            for row in plain
+        ]
+    )
 
 
 def _name(cell: str) -> str:

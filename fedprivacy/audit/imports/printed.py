@@ -13,25 +13,41 @@ from typing import Any
 
 from ...errors import ConversionError
 from .content import yaml_of
-from .fields import Fields, arguments, as_number, plain_name
-from .words import CLIPS, DELTA, EPSILON, NOISE, UNCLEAR
+from .fields import NUMBER, Fields, arguments, as_number, plain_name
+from .words import (
+    BATCH,
+    CLIPS,
+    DELTA,
+    EPSILON,
+    NOISE,
+    RATE,
+    RECORDS,
+    ROUNDS,
+    STEPS,
+    UNCLEAR,
+)
 
 MAX_CALL = 20_000
 """Longest text of one call, in characters."""
 MAX_FOUND = 100
-"""Largest number of places of one text that are tried, for each of the three forms."""
+"""Largest number of places of one text that are tried, for each of the four forms."""
+MAX_SAID = 10_000
+"""Largest number of facts outside the settings that are looked at."""
 
 _CALL = re.compile(r"\b([A-Za-z_]\w{0,60})\((?=(?:[\w\s.,]{0,200},)?\s*[A-Za-z_]\w*\s*=)", re.ASCII)
 _DICT = re.compile(r"\{\s*['\"]?[A-Za-z_][\w./-]*['\"]?\s*:", re.ASCII)
 _NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*", re.ASCII)
+_LATER = re.compile(r"\s*\n[^=\n]{0,200}?([A-Za-z_]\w*)\s*=(?!=)\s*", re.ASCII)
+"""A name after the time and the place that a log writes before every line."""
 _WORDS = {"None": None, "True": True, "False": False}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-_ABOUT = (*NOISE, *UNCLEAR, *EPSILON, *DELTA, *CLIPS)
+ABOUT = (*NOISE, *UNCLEAR, *EPSILON, *DELTA, *CLIPS)
+"""Names of a noise, an epsilon, a delta and a clip norm."""
 
 
 def settings_in(text: str) -> Any:
     """Return the settings of runs that a text shows: a mapping, or a list of them; else None."""
-    every = [*_calls(text), *_dicts(text), *_commands(text)]
+    every = [*_calls(text), *_dicts(text), *_commands(text), *_attributes(text)]
     found = list(_different(every))
     if not found:
         return None
@@ -43,7 +59,7 @@ def settings_in(text: str) -> Any:
         name, settings = found[0]
         # A switch in DPConfig(enabled=False) is about privacy by the name of the call.
         own = {*plain_name(name).split("_")} & _PRIVATE and settings.keys() & _SWITCHES
-        return {**({name: settings} if own else settings), **more}
+        return {**({name: settings} if own else settings), **more, **_beside(text, settings)}
     # Parts of one run have different names. Settings of one name are several runs.
     if len({*names}) == len(names):
         return {**dict(found), **more}
@@ -59,9 +75,66 @@ _CLIENTS = re.compile(
 """Words of a federated run."""
 
 
+_SAID = re.compile(
+    r"(?<![\w.$*-])([A-Za-z_][\w-]{0,40})[ \t]*(?:=|:[ \t])[ \t]*"
+    rf"({NUMBER.pattern})(?![\w%]|\.\w)",
+    re.ASCII,
+)
+_COUNTED = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+) (?:steps|iterations)\b", re.ASCII)
+_FACTS = {*NOISE, *RATE, *STEPS, *ROUNDS, *EPSILON, *DELTA, *BATCH, *RECORDS, "epochs"}
+
+
+def _beside(text: str, settings: Any) -> dict[str, Any]:
+    """Return the facts that a text says outside the settings of one run.
+
+    A fact with several numbers is a list, which ends in a question; an epsilon that grows with the
+    epochs is left out.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for name, number in islice(_SAID.findall(text), MAX_SAID):
+        if plain_name(name) in _FACTS:
+            found.setdefault(plain_name(name), {})[number] = None
+    shown = {one.name: as_number(one.value) for one in Fields(settings).every}
+    said: dict[str, Any] = {}
+    for name, numbers in found.items():
+        values = {as_number(number) for number in numbers}
+        several = len(values) > 1
+        if values == {shown.get(name)} or (several and name in EPSILON):
+            continue
+        said[name] = list(numbers)[:20] if several else next(iter(numbers))
+    said |= _flower_rounds(text)
+    counted = {number.replace(",", "") for number in _COUNTED.findall(text)}
+    counts = not (said.keys() | shown.keys()) & {*STEPS} and len(counted) == 1
+    return ({"said": said} if said else {}) | (
+        {"counted": {"steps": counted.pop()}} if counts else {}
+    )
+
+
+_ROUND = re.compile(r"\[ROUND (\d{1,7})\]", re.ASCII)
+_SAMPLED = re.compile(r"sampled (\d{1,9}) clients \(out of (\d{1,9})\)", re.ASCII)
+_ANSWERED = re.compile(
+    r"(?:aggregate_fit|aggregate_train): [Rr]eceived (\d{1,9}) results", re.ASCII
+)
+
+
+def _flower_rounds(text: str) -> dict[str, Any]:
+    """Return what a log of Flower says about its rounds: how many, their cohorts and answers."""
+    rounds = [int(each) for each in _ROUND.findall(text)]
+    # The clients of an evaluation get no noise.
+    fit = "\n".join(line for line in text.splitlines() if "configure_fit" in line)
+    sampled = {(int(drawn), int(of)) for drawn, of in _SAMPLED.findall(fit)}
+    answers = [int(each) for each in _ANSWERED.findall(text)]
+    found: dict[str, Any] = {"logged_rounds": max(rounds)} if rounds else {}
+    if sampled:
+        drawn, of = ([*{pair[at] for pair in sampled}] for at in (0, 1))
+        found["sampled_clients"] = drawn[0] if len(drawn) == 1 else drawn[:20]
+        found["num_clients"] = of[0] if len(of) == 1 else of[:20]
+    return found | ({"fewest_answers": min(answers)} if answers else {})
+
+
 def about_privacy(values: Any) -> bool:
     """Return whether plain values have a noise, an epsilon, a delta or a clip norm."""
-    return Fields(values).has(*_ABOUT)
+    return Fields(values).has(*ABOUT)
 
 
 def _different(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -175,7 +248,7 @@ def _parts(text: str) -> Iterator[str]:
 def _named(text: str) -> dict[str, Any]:
     found = {}
     for part in _parts(text):
-        name = _NAME.match(part)
+        name = _NAME.match(part) or _LATER.match(part)
         if name is not None:
             found[name[1]] = _value(part[name.end() :].strip())
     return found
@@ -196,7 +269,8 @@ def _value(text: str) -> Any:
 def _commands(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the options of the commands in a text, for example of a script."""
     tried = 0
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+    loops, variables = _loops(text), _variables(text)
+    for line in re.sub(r"(?:\\|(?<=\s)[\^`])[ \t]?\r?\n", " ", text).splitlines():
         # A list of arguments has quotes and commas.
         line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
         start = line[:MAX_CALL]
@@ -218,7 +292,91 @@ def _commands(text: str) -> Iterator[tuple[str, Any]]:
         if overrides and len(names) == len(given) and not names & options.keys():
             options |= {name: value for name, _, value in given}
         if options:
-            yield "command", options
+            yield "command", _expanded(options, loops, variables)
+
+
+_LOOP = re.compile(
+    r"^[ \t]{0,40}for[ \t]+([A-Za-z_]\w{0,40})[ \t]+in[ \t]+([^;\n]{1,400}?)[ \t]*"
+    r"(?:;[ \t]*do|\n\s*do)\b",
+    re.ASCII | re.MULTILINE,
+)
+_COUNT = re.compile(r"\$\(seq (?:(\d{1,3}) )?(\d{1,3})\)|\{(\d{1,3})\.\.(\d{1,3})\}", re.ASCII)
+_VARIABLE = re.compile(
+    r"^[ \t]{0,40}(?:export[ \t]+)?([A-Za-z_]\w{0,40})=(\([^()\n]{0,400}\)|[^\s;#()]{1,80})",
+    re.ASCII | re.MULTILINE,
+)
+_USED = re.compile(r"\$\{?([A-Za-z_]\w{0,40})(?:\[@\]|:-[^}]{0,40})?\}?", re.ASCII)
+_ENTRY = re.compile(r"\$\{([A-Za-z_]\w{0,40})\[[^\]@*]{1,60}\]\}", re.ASCII)
+"""An entry of an array, for example one for each job of a batch."""
+
+
+def _variables(text: str) -> dict[str, str]:
+    """Return the variables of a shell script that are set once."""
+    found: dict[str, list[str]] = {}
+    for name, value in islice(_VARIABLE.findall(text), MAX_FOUND):
+        found.setdefault(name, []).append(value.strip("\"'"))
+    return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def _loops(text: str) -> dict[str, list[str]]:
+    """Return the values of the loops of a shell script, by the name of the variable."""
+    found: dict[str, list[str]] = {}
+    variables = _variables(text)
+    for name, values in islice(_LOOP.findall(text), MAX_FOUND):
+        counted, used = _COUNT.fullmatch(values), _USED.fullmatch(values.strip("\"'"))
+        if counted is not None:
+            first, last = counted[1] or counted[3] or 1, counted[2] or counted[4]
+            found[name] = [str(each) for each in range(int(first), int(last) + 1)]
+        elif used is not None and used[1] in variables:
+            found[name] = variables[used[1]].strip("()").split()
+        else:
+            found[name] = values.split()
+    return found
+
+
+def _expanded(
+    options: dict[str, Any], loops: dict[str, list[str]], variables: dict[str, str]
+) -> dict[str, Any]:
+    """Return options with the values of variables; those of a loop are values to try."""
+    found: dict[str, Any] = {}
+    tried: dict[str, list[str]] = {}
+    for name, value in options.items():
+        used = _USED.fullmatch(value) if isinstance(value, str) else None
+        set_to = variables.get(used[1], "") if used is not None else value
+        entry = _ENTRY.fullmatch(set_to) if isinstance(set_to, str) else None
+        if entry is not None and variables.get(entry[1], "").startswith("("):
+            tried[name] = variables[entry[1]].strip("()").split()
+        elif used is not None and len(loops.get(used[1], ())) > 1:
+            tried[name] = [each.strip("\"'") for each in loops[used[1]]]
+        elif used is not None and used[1] in variables:
+            found[name] = variables[used[1]]
+        else:
+            found[name] = value
+    return {**found, "sweep": tried} if tried else found
+
+
+_ATTRIBUTE = re.compile(
+    r"^[ \t]{0,40}((?:[A-Za-z_]\w{0,40}\.){1,6})([A-Za-z_]\w{0,60})[ \t]*=[ \t]*"
+    r"([^=#\n][^#\n]{0,200})",
+    re.ASCII | re.MULTILINE,
+)
+
+
+def _attributes(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that a program sets as attributes, as ``config.dp.noise = 1``."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for places, name, text_of in islice(_ATTRIBUTE.findall(text), MAX_SAID):
+        first, _, inside = f"{places}{name}".partition(".")
+        value = _value(text_of.strip().rstrip(";"))
+        known = found.setdefault(first, {}).setdefault(inside, [])
+        if value not in known:
+            known.append(value)
+    for name, settings in found.items():
+        if name != "self" and len(settings) > 1:
+            yield (
+                name,
+                {key: each[0] if len(each) == 1 else each for key, each in settings.items()},
+            )
 
 
 _PROGRAM = re.compile(r"\.py\b|\bpython\d?\b|\s-m\s", re.ASCII)

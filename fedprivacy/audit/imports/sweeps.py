@@ -29,8 +29,12 @@ def swept(fields: Fields) -> list[str]:
     search = method is not None and str(method.value).lower() in _SEARCHES
     found: dict[str, str] = {}
     for one in fields.every:
-        if one.name in _SEARCHED and isinstance(one.value, str) and _SPACE.match(one.value.strip()):
+        if one.name not in _SEARCHED:
+            continue
+        if isinstance(one.value, str) and _SPACE.match(one.value.strip()):
             found[one.place] = one.value.strip()[:40]
+        elif isinstance(one.value, str) or {*plain_name(one.place).split("_")} & _PLACES:
+            found |= {one.place: tried} if (tried := _listed(one.value)) else {}
     for place, values in parts.items():
         outside, _, name = place.rpartition(".")
         # Katib names the setting beside its space.
@@ -43,10 +47,26 @@ def swept(fields: Fields) -> list[str]:
     return [printable(f"{place[-60:]}: {tried}") for place, tried in found.items()]
 
 
+_PLACES = {"matrix", "sweeper", "sweep", "grid", "search", "space", "loop", "tune", "tuner"}
+"""Words of parts of a file whose lists are values to try."""
+
+
+def _listed(value: Any) -> str:
+    """Return a list of numbers in words, also from ``0.5,1.0``; empty for other values."""
+    values = value.split(",") if isinstance(value, str) else value
+    if not isinstance(values, list) or len(values) < 2 or None in map(as_number, values):
+        return ""
+    # 1,5 is a number with a decimal comma, and 1,500 one with a comma between thousands.
+    if isinstance(value, str) and len(values) < 3 and "." not in value:
+        return ""
+    return ", ".join(str(each).strip() for each in values[:5]) + ", ..." * (len(values) > 5)
+
+
 def _tried(values: dict[str, Any]) -> str:
     """Return the values to try of one setting in words; empty for other values."""
     lists = [value for name, value in values.items() if name in _VALUES]
-    lists += [values.get("value")] if str(values.get("type")) in _KINDS_OF_SEARCH else []
+    kinds = {str(values.get(name)) for name in ("type", "kind")}
+    lists += [values.get("value")] if kinds & _KINDS_OF_SEARCH else []
     for value in lists:
         if isinstance(value, list) and len(value) > 1:
             return ", ".join(map(str, value[:5])) + ", ..." * (len(value) > 5)

@@ -26,9 +26,9 @@ from .content import (
     whole,
     yaml_of,
 )
-from .fields import NUMBER, as_number, headed, plain_name, unwrapped
+from .fields import NUMBER, as_number, headed, plain_name, setting_name, turned, unwrapped
 from .markup import tables_in, xml_of
-from .printed import about_privacy, plain_words, settings_in
+from .printed import ABOUT, about_privacy, plain_words, settings_in
 
 MAX_ROWS = 10_000
 """Largest number of runs that are read from one file."""
@@ -196,7 +196,7 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
             continue
         # Plain words are YAML too: only fields make a record.
         if isinstance(values, dict | list) and values and not _is_prose(values):
-            return Content(kind, _overrides(values))
+            return Content(kind, values)
     if text.startswith(b"<") and not text[:200].lower().startswith((b"<html", b"<!doctype html")):
         try:
             return Content("XML", xml_of(text, name))
@@ -251,6 +251,7 @@ def _table(text: bytes, name: str) -> Content | None:
     if len(lines) > MAX_ROWS + 1:
         unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
     plain = {plain_name(each) for each in names}
+    known = bool({setting_name(each) for each in names} & {*ABOUT})
     if "epoch" in plain and plain & {"noise_multiplier", "sigma"} and len(lines) > 2:
         unreadable(
             name,
@@ -261,7 +262,8 @@ def _table(text: bytes, name: str) -> Content | None:
     for at, line in enumerate(lines[1:], start=2):
         cells = table.split(line.decode("utf-8", "replace"), f"{name}, line {at}", separator)
         if len(cells) != len(names):
-            if at == 2:
+            # A line of a script may have a semicolon too.
+            if at == 2 or not known:
                 return None
             unreadable(f"{name}, line {at}", f"{len(cells)} cells under {len(names)} names")
         cells = [decimal(cell) for cell in cells]
@@ -269,7 +271,7 @@ def _table(text: bytes, name: str) -> Content | None:
         rows.append(stated | {key: value for key, value in values.items() if value != ""})
     if len({*names}) != len(names):
         unreadable(name, "a column occurs twice")
-    return Content("table", rows)
+    return Content("table", turned(rows))
 
 
 _COMMA = re.compile(
@@ -294,16 +296,6 @@ def _decimal_comma(lines: list[bytes], separator: str) -> Callable[[str], str]:
     return lambda cell: re.sub(r"^(\s*-?\d+),(\d+\s*)$", r"\1.\2", cell)
 
 
-def _overrides(values: Any) -> Any:
-    """Return a list of ``name=value``, as Hydra writes its overrides, as a mapping."""
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        return values
-    pairs = [each.lstrip("+~").partition("=") for each in values]
-    names = [name for name, sign, _ in pairs if sign and name]
-    whole_list = len({*names}) == len(values)
-    return {name: value for name, _, value in pairs} if whole_list else values
-
-
 def _is_prose(values: Any) -> bool:
     """Return whether all names of a mapping are parts of sentences."""
     return isinstance(values, dict) and all(len(str(name).split()) > 2 for name in values)
@@ -315,7 +307,7 @@ def _cell(text: str) -> Any:
 
 
 _SAID = re.compile(
-    rf"((?:[A-Za-z][\w-]{{0,40}}|[\u03b5\u03b4]))\s*[=:\u2248]\s*({NUMBER.pattern})(?![\w.])",
+    rf"((?:[A-Za-z][\w-]{{0,40}}|[\u03b5\u03b4]))\s*[=:\u2248]\s*({NUMBER.pattern})(?!\w|\.\w)",
     re.ASCII,
 )
 

@@ -390,8 +390,11 @@ def _texts(fields: Fields) -> set[str]:
 
 def federated(fields: Fields) -> bool:
     """Return whether a file is about clients, so that its noise may be theirs or the server's."""
+    machines = fields.has(
+        "accelerator", "devices", "gpus", "num_gpus", "machine_rank", "num_machines"
+    )
     for one in fields.every:
-        words = {*one.name.split("_")}
+        words = {*one.name.split("_")} - ({"nodes"} if machines else set())
         if isinstance(one.value, str):
             words |= {*plain_name(one.value[:100]).split("_")} & _ALGORITHMS
         if words & _FEDERATED:
@@ -402,5 +405,14 @@ def federated(fields: Fields) -> bool:
 _ALGORITHMS = {"federated", "fedavg", "fedprox", "fedavgm", "fedsgd", "scaffold", "fedadam"}
 _FEDERATED = {"client", "clients", "server", "fl", "users", "silo", "silos", "site", "sites"}
 _FEDERATED |= {"party", "parties", "collaborators", "collaborator", "hospitals", "aggregator"}
-_FEDERATED |= {"rounds", "round", "frac", "aggregation", "participants", "nodes", "guest", "host"}
+_FEDERATED |= {
+    "rounds",
+    "round",
+    "frac",
+    "aggregation",
+    "participants",
+    "nodes",
+    "guest",
+    "arbiter",
+}
 _FEDERATED |= {"supernodes", "cohort", *_ALGORITHMS}

@@ -37,7 +37,11 @@ def _recognises(fields: Fields, data: Any) -> bool:
 def _read(fields: Fields, name: str) -> Draft:
     because = named(fields, "flwr", *_ROUNDS, *_SAMPLED)
     draft = Draft(fields, f"{KIND} (flwr 1.35 to 1.42), {because}")
-    draft.take("rounds", *_ROUNDS, whole=True)
+    draft.take("rounds", *_ROUNDS, "num_rounds", whole=True)
+    logged, planned = fields.number("logged_rounds"), draft.facts.get("rounds")
+    if logged is not None and logged != planned:
+        plan = "" if planned is None else f" of the {planned} in its configuration"
+        draft.ask("rounds", f"the log shows {logged:g} rounds{plan}; state those that ran")
     draft.claims(("epsilon", "target_epsilon", "max_epsilon"), ("delta", "target_delta"))
     draft.know(
         "unit", Unit.CLIENT, "the unit is a client, because Flower's options clip its update"
@@ -93,6 +97,9 @@ def _central(draft: Draft) -> None:
         if noise is not None
         else ""
     )
+    fewest = fields.number("fewest_answers")
+    if fewest is not None:
+        why += f"; the log shows a round with {fewest:g} answers"
     if adaptive:
         why += "; adaptive clipping also takes the noise from the next clip norm, which is smaller"
     if clip is None:
@@ -108,6 +115,14 @@ def _cohort(draft: Draft) -> None:
     fields.all("min_train_nodes", "min_fit_clients", "min_available_nodes", "min_available_clients")
     minima = [as_number(one.value) for one in fields.all("min_train_nodes", "min_fit_clients")]
     least = max((value for value in minima if value is not None), default=2)
+    if clients is not None and fields.has("sampled_clients"):
+        drawn = draft.take("cohort", "sampled_clients", whole=True)
+        everyone = drawn == clients
+        because = f"the log says that {drawn} of {clients} clients were sampled"
+        if drawn is not None:
+            kind = Sampling.EVERYONE if everyone else Sampling.FIXED
+            draft.know("sampling", kind, because)
+        return
     if clients is None or fraction is None or not 0 <= fraction <= 1:
         return
     # As FedAvg computes it: the part of the clients, rounded down, and at least the minimum.

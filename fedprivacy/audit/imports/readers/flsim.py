@@ -31,6 +31,7 @@ def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (flsim 0.1), {named(fields, *_MARKS)}")
     if not fields.has("noise_multiplier"):
         refuse_unauditable(name, draft.tool, "it has no noise_multiplier")
+    _check_bases(fields, draft, name)
     if any(_of_client(one.place) for one in fields.all("privacy_setting", "noise_multiplier")):
         return _records(draft)
     noise = draft.take("noise_multiplier", "noise_multiplier")
@@ -51,7 +52,26 @@ def _read(fields: Fields, name: str) -> Draft:
             draft.know("rounds", int(rounds), because)
     if "rounds" not in draft.facts:
         draft.ask("rounds", f"epochs = {epochs} needs num_users and users_per_round")
+    trainer = next((str(one.value) for one in fields.all("base") if "async" in str(one.value)), "")
+    if trainer and noise:
+        draft.ask("rounds", f"{trainer} releases a model for every buffer of updates: how many")
+        draft.ask("noise_multiplier", f"{trainer} weights updates by their age")
     return draft
+
+
+_PRIVATE_BASES = ("base_sync_dp_server", "base_sync_ftrl_server", "base_dp_client")
+
+
+def _check_bases(fields: Fields, draft: Draft, name: str) -> None:
+    """Refuse settings of parts that add no noise."""
+    bases = {one.place.rpartition(".")[0]: str(one.value) for one in fields.all("base")}
+    for one in fields.every:
+        part, _, last = one.place.rpartition(".")
+        base = bases.get(part, _PRIVATE_BASES[0])
+        of_part = part.rpartition(".")[2] in ("server", "client")
+        if last == "privacy_setting" and of_part and base not in _PRIVATE_BASES:
+            why = f"{base} adds no noise; {' and '.join(_PRIVATE_BASES[::2])} do"
+            refuse_unauditable(name, draft.tool, why)
 
 
 def _of_client(place: str) -> bool:

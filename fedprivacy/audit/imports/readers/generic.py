@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..doubts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Field, Fields, as_number
 from ..words import (
+    BATCH,
     CLIENT_RATE,
     CLIPS,
     COHORT,
     NOISE,
     POPULATION,
+    RECORDS,
     ROUNDS,
     STEPS,
     bare,
@@ -43,6 +46,9 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("noise_multiplier", _readings(fields, found))
     if not federated(fields):
         draft.take("rounds", *STEPS, whole=True)
+        epochs, batch, size = (fields.number(*names) for names in (EPOCHS, BATCH, RECORDS))
+        if epochs and batch and size and batch <= size and not fields.has(*STEPS):
+            draft.ask("rounds", steps_of(epochs, batch / size))
         if draft.facts.get("noise_multiplier") and bare(fields) and not fields.has(*STEPS):
             why = "it names neither a clip norm nor privacy"
             draft.ask(

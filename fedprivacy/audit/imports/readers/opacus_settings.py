@@ -16,7 +16,7 @@ from ..doubts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
-from ..words import federated, generative, says
+from ..words import EPSILON, NOISE, RECORDS, STEPS, federated, generative, says
 from .base import Reader, named
 
 _TOOLS: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,6 @@ _TOOLS: dict[str, tuple[str, ...]] = {
 _OPACUS: tuple[str, ...] = ("max_per_sample_grad_norm", "poisson_sampling", "grad_sample_mode")
 _OPACUS += ("secure_mode", "secure_rng", "make_private", "make_private_with_epsilon")
 _SIZES = ("dataset_size", "train_size", "trainset_size", "num_train_samples", "sample_size")
-_STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
 
 
 def _recognises(kind: str, fields: Fields, data: Any) -> bool:
@@ -54,15 +53,15 @@ def _read(kind: str, fields: Fields, name: str) -> Draft:
     if fields.has("sigma") and noise is None:
         draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
     elif noise is None:
-        draft.ask(
-            "noise_multiplier",
-            f"it is no number in the file; {library if known else 'the library'} computes it from "
-            "a target",
-        )
+        target = fields.number(*EPSILON) is not None
+        computes = f"; {library if known else 'the library'} computes it from a target"
+        said = next((f", {one}" for one in fields.all(*NOISE)), "")
+        absent = f"it is no number in the file{said}"
+        draft.ask("noise_multiplier", absent + (computes if target and not said else ""))
     if noise is not None and fields.has("target_epsilon"):
         draft.inferred.append("the noise is noise_multiplier, not one computed from target_epsilon")
     draft.take("sampling_probability", "sample_rate")
-    draft.take("rounds", *_STEPS, whole=True)
+    draft.take("rounds", *STEPS, whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     if known:
         because = f"the unit is a record, because {library} clips its gradient"
@@ -81,7 +80,9 @@ def _read(kind: str, fields: Fields, name: str) -> Draft:
         draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
     rate, steps = draft.facts.get("sampling_probability"), draft.facts.get("rounds")
     if steps is None:
-        draft.ask("rounds", steps_of(epochs, rate))
+        records = fields.number(*RECORDS)
+        share = batch / records if batch and records and batch <= records else rate
+        draft.ask("rounds", steps_of(epochs, rate or share))
     mode = fields.text("clipping", "grad_clip_mode")
     if mode not in ("", "flat", "per_layer", "ghost"):
         draft.ask("noise_multiplier", f"clipping = {mode[:30]} is not understood here")

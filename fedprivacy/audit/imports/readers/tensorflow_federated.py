@@ -33,6 +33,8 @@ def _read(fields: Fields, name: str) -> Draft:
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     fields.all("clip", "l2_norm_clip", "clipping_norm", "target_unclipped_quantile")
     fields.all("clients_per_thread", "client_epochs_per_round")
+    # Its noise multiplier is that of the update and of the count of clipped updates together.
+    fields.all("adaptive_clip_learning_rate", "clipped_count_budget_allocation")
     draft.know("unit", Unit.CLIENT, "the unit is a client, because a client's update is clipped")
     if not fields.flag("uniform_weighting") and noise != 0:
         draft.ask(

@@ -63,7 +63,11 @@ def _recognises(fields: Fields, data: Any) -> bool:
     stated = {"number_of_examples", "noise_multiplier"} <= fields.names()
     stated |= fields.has("printed_rate")
     other = federated(fields) or says(fields, "embedding")
-    return (fields.has(*_MARKS) or stated) and not other
+    # Programs in other frameworks call their clip l2_norm_clip too.
+    own = fields.has("num_microbatches", "microbatches") or says(
+        fields, "tensorflow", "tf", "keras", "gin"
+    )
+    return ((fields.has(*_MARKS) and own) or stated) and not other
 
 
 def _read(fields: Fields, name: str) -> Draft:
