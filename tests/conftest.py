@@ -3,13 +3,16 @@
 No test depends on unseeded randomness or on the load: see ``randomness.py`` and ``repeatable``.
 
 Of a test with three or more parameters the cells that show no pair of values for the first time
-are slow, and so are two of three seeds where there are many: ``make test-slow`` runs them.
+are slow, and so are two of three seeds where there are many. Of a test that is marked
+``fast_cells(3)`` all but three cells are slow, and of one that is marked ``fast_cells("a-1", "b-2")``
+all but those with these ids. ``make test-slow`` runs them.
 
 A test that is not slow should take at most ``LONG`` seconds of processor time. A list of the slower
 ones ends a run. It does not fail the run, since a busy machine is slower; see CONTRIBUTING.md.
 """
 
 import contextlib
+import gc
 import importlib
 import os
 from itertools import combinations
@@ -64,8 +67,18 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Put the stream between this process and the operating system."""
+    """Put the stream between this process and the operating system.
+
+    What is collected is kept to the end: the garbage collector looks at none of it.
+    """
+    gc.disable()
     STREAM.install()
+
+
+def pytest_collection_finish():
+    """Let the garbage collector look at what the tests make, and at nothing older."""
+    gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager
@@ -119,6 +132,11 @@ def pytest_collection_modifyitems(items):
     for cells in tests.values():
         for item in rest_of(cells):
             item.add_marker(pytest.mark.slow)
+        few = cells[0].get_closest_marker("fast_cells")
+        if few is not None:
+            left = [cell for cell in cells if cell.get_closest_marker("slow") is None]
+            for item in set(left) - set(chosen(left, *few.args)):
+                item.add_marker(pytest.mark.slow)
 
 
 def rest_of(cells):
@@ -135,14 +153,36 @@ def rest_of(cells):
             met |= pairs
 
 
-def axes_of(cell):
-    """Yield the names of each parametrize mark but the seeds', and which values these are."""
+def chosen(cells, *names):
+    """Return the cells with these ids; all if a run was told to take others."""
+    if isinstance(names[0], int):
+        return most_different(cells, *names)
+    return [cell for cell in cells if cell.callspec.id in names] or cells
+
+
+def most_different(cells, count):
+    """Return this many cells that show as many values as possible, from far apart in the list."""
+    axes = [set(axes_of(cell, seeds=True)) for cell in cells]
+    taken, met = [], set()
+
+    def use(at):
+        return len(axes[at] - met), min((abs(at - one) for one in taken), default=0), -at
+
+    for _ in range(min(count, len(cells))):
+        best = max(set(range(len(cells))) - set(taken), key=use)
+        taken.append(best)
+        met |= axes[best]
+    return [cells[at] for at in taken]
+
+
+def axes_of(cell, seeds=False):
+    """Yield the names of each parametrize mark, the seeds' on demand, and which values these are."""
     given = cell.callspec.params
     for mark in cell.iter_markers("parametrize"):
         names = mark.args[0]
         names = names.replace(",", " ").split() if isinstance(names, str) else names
         # One value of a list is one object, whatever it is equal to.
-        if names != [SEEDS]:
+        if seeds or names != [SEEDS]:
             yield tuple(names), tuple(id(given[name]) for name in names)
 
 
@@ -179,6 +219,12 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section(f"tests of more than {LONG:g} s of processor time, not slow")
         for seconds, name in sorted(found, reverse=True):
             terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
+
+
+@pytest.fixture
+def no_plots(monkeypatch):
+    """Leave the plots out of pages of which a test reads the text."""
+    monkeypatch.setattr("fedprivacy.audit.reporting.plots_of", lambda *given: [])
 
 
 @pytest.fixture

@@ -45,7 +45,11 @@ class Stream:
         random.seed(number)
         np.random.seed(number)
         if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(CHOSEN + number)
+            torch = sys.modules["torch"]
+            # ``torch.manual_seed`` keeps the stack of every call until CUDA starts.
+            torch.default_generator.manual_seed(CHOSEN + number)
+            if torch.cuda.is_initialized():
+                torch.cuda.manual_seed_all(CHOSEN + number)
 
     def urandom(self, count):
         """Return bytes as ``os.urandom`` does."""

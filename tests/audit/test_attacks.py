@@ -270,6 +270,7 @@ KINDS = {
 }
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("ways", ["random", "axes"])
 def test_crafted_clients(small_loop, name, ways):

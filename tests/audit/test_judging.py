@@ -42,6 +42,7 @@ def test_the_three_verdicts():
         assert repr(claim) in found.reasons[0]
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("adjacency", ["zero_out", "add_remove"])
 @pytest.mark.parametrize(
     ("per_epoch", "epochs", "claim"),
@@ -57,6 +58,7 @@ def test_shuffled_batches_accounted_as_poisson_are_refuted(per_epoch, epochs, cl
     assert len(found.reasons) == 2, "the same number is explained once"
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_lower_end_alone_refutes_and_certifies_nothing(tmp_path):
     run = fp.Gaussian(noise_multiplier=1.0, unit="record").sampled(fp.Shuffled(100)) * 2
     least = fp.audit(run, claim=(1.0, 1e-5), adjacency="add_remove").bound.lower
@@ -136,6 +138,7 @@ def test_less_noise_than_priced_is_found(tmp_path):
     assert found.bound.upper == truth.upper and found.verdict == "FAILS"
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize(("rounds", "verdict"), [(20, "HOLDS"), (200, "CANNOT BE CERTIFIED")])
 def test_an_adaptive_schedule_is_judged_by_its_filter(tmp_path, rounds, verdict):
     path = tmp_path / "a"
@@ -241,6 +244,7 @@ def test_clients_that_hold_the_unit_are_drawn_as_stated(tmp_path):
         assert found.verdict == verdict and found.void == (name == "b")
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize(
     ("scheme", "cohort"),
     [
@@ -424,6 +428,7 @@ def test_void_numbers_are_void_in_json_and_in_text(tmp_path, capsys):
     assert "No number is shown" in out and "accountant" not in out
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize(
     ("facts", "close", "words"),
     [
@@ -443,6 +448,7 @@ def test_the_verdict_itself_says_what_is_wrong(tmp_path, facts, close, words, cl
     assert re.search(r'class="words">(For the recorded rounds|Only against)', page)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_the_page_begins_with_what_was_audited(tmp_path):
     ledger_of(tmp_path / "run.ledger")
     found = fp.audit(tmp_path / "run.ledger", auditor="A. Uditor")
@@ -459,6 +465,7 @@ def test_the_page_begins_with_what_was_audited(tmp_path):
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_several_audits_are_reported_and_claims_are_not(tmp_path):
     page = fp.report([SURE, SURE], tmp_path / "a.html").read_text()
     assert "run 1" in page and "run 2" in page

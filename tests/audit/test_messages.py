@@ -43,6 +43,7 @@ SIX = fp.Gaussian(noise_multiplier=4.0, unit="client") * 6
 PLAIN = {"adjacency": "zero_out"}
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_correlated_noise_is_told_as_what_it_is(tmp_path):
     """Its one release covers all rounds: no course is drawn, and no unit is in all rounds."""
     noise = LEFT["not a sum whose rounds hang together"][0]

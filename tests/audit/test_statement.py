@@ -80,6 +80,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("what", CONDITIONS)
 def test_every_condition_stands_beside_every_number(what, tmp_path):
     given, words = CONDITIONS[what]

@@ -90,6 +90,7 @@ def test_a_ledger_answers_that_rounds_are_recorded(tmp_path):
     assert not any("stated facts" in text for text in summary.to_confirm(found))
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_the_page_begins_with_the_three_sentences(tmp_path):
     found = fp.audit(RUN, claim=(12.0, 1e-4), **ASK)
     said = summary.summary_of(found)

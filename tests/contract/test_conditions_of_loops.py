@@ -164,6 +164,7 @@ def test_a_round_without_a_server_rate_is_refused_before_it_is_spent(digits):
 # ---- a client's update is its own
 
 
+@pytest.mark.fast_cells("1-32-35", "16-8-3")
 @pytest.mark.parametrize(("inputs", "width", "seed"), [(784, 32, 341), (1, 32, 35), (16, 8, 3)])
 def test_one_client_moves_the_sum_by_no_more_than_the_clip_norm(inputs, width, seed):
     """A client in a group of one was rounded differently: by up to 1.71 clip norms with threads."""

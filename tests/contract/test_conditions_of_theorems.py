@@ -228,6 +228,7 @@ def test_the_only_unit_cannot_be_missed(only):
     assert fp.epsilon(run, delta=1e-5, adjacency="replace_one").lower > 0.0
 
 
+@pytest.mark.fast_cells("0.5-1.0", "0.7-2.0")
 @pytest.mark.parametrize("q, moves", [(0.1, 1.0), (0.5, 1.0), (0.7, 2.0)])
 def test_poisson_sampling_halves_mu_under_replace_one(q, moves):
     """Four rounds at multiplier 2: twice the largest distance of coupled components over 2."""

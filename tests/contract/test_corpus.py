@@ -57,18 +57,31 @@ def facts_asked(names):
     return {"sampling" if name in NUMBERS else name for name in names}
 
 
+@cache
+def message_of(number):
+    """The message that asks for what the file of an answer does not have."""
+    case = ANSWERS[number]
+    with pytest.raises(fp.ParameterError) as caught:
+        fp.audit(CORPUS / case["file"], **facts_of(case))
+    return str(caught.value)
+
+
+FIRST = {Path(case["file"]).parent: case["file"] for case in reversed(ANSWERS) if "verdict" in case}
+"""A file of each program, which is judged by every accountant; the others by the narrowest."""
+
+
 @pytest.mark.parametrize("case", ANSWERS, ids=named)
 def test_a_file_ends_in_its_right_answer(case):
     path, facts, start = CORPUS / case["file"], facts_of(case), time.process_time()
+    if case["file"] not in FIRST.values():
+        facts["accountant"] = "pld"
     if "rows" in case:
         found = [each.audit and str(each.audit.verdict) for each in fp.audit.each(path, **facts)]
         assert found == case["rows"]
         with pytest.raises(FedPrivacyError, match=r"fp\.audit\.each"):
             fp.audit(path, **facts)
     elif "asks" in case:
-        with pytest.raises(fp.ParameterError) as caught:
-            fp.audit(path, **facts)
-        message = str(caught.value)
+        message = message_of(ANSWERS.index(case))
         if len(case["asks"]) == 1 and "State it" not in message:
             assert message.startswith(case["asks"][0])
         else:
@@ -130,11 +143,10 @@ ASKING = [case for case in ANSWERS if "asks" in case]
 def test_one_answer_names_everything_that_is_missing(case):
     """What an answer offers to paste completes the file: nothing more is asked for."""
     path, given = CORPUS / case["file"], facts_of(case)
-    with pytest.raises(fp.ParameterError) as caught:
-        fp.audit(path, **given)
-    if "State it" not in str(caught.value):
+    message = message_of(ANSWERS.index(case))
+    if "State it" not in message:
         return
-    for facts in answers_to(str(caught.value)):
+    for facts in answers_to(message):
         facts = {**given, **scheme_of(facts)}
         claim = facts.pop(
             "claim", (facts.pop("claim_epsilon", None), facts.pop("claim_delta", None))

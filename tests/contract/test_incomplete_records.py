@@ -299,7 +299,7 @@ def test_an_empty_cohort_is_a_cohort(tmp_path):
 
 def test_draws_with_replacement_may_be_more_than_there_are(tmp_path):
     head = "round,noise_multiplier,cohort,population,sampling"
-    lines = [f"{i},90,100,10,with-replacement" for i in range(3)]
+    lines = [f"{i},90,12,10,with-replacement" for i in range(3)]
     found = table(tmp_path, head, lines, claim=(3.0, DELTA), **ZERO)
     assert found.verdict is Verdict.HOLDS
 

@@ -63,6 +63,7 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(kind, tmp_path):
     assert ends[0] == ends[1] == fp.epsilon(run, delta=1e-4, adjacency="zero_out").upper
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_ledger_is_audited_and_reported_in_words(kind, tmp_path):
     path, one = tmp_path / "run.ledger", loop(kind, seed=None)
@@ -135,6 +136,7 @@ def test_killed_at_random_moments_it_never_counts_too_little(loop_name, seed, tm
 WHOLE = {"rounds": 2, "local_steps": 1, "clients": 60, "clip_norm": 1.0}
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize(
     ("noise", "drawn"),
     [("skellam", "poisson"), ("discrete-gaussian", "fixed"), ("discrete-gaussian", "poisson")],

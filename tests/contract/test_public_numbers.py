@@ -75,8 +75,9 @@ def test_every_public_number_is_named(run, adjacency, wanted):
     told = named(run, adjacency)
     for words in wanted.split("|"):
         assert words in told, words
+    # The words of every run are put together in one place, so two runs are enough here.
     for question in (fp.tradeoff_curve, fp.attack_risk):
-        if run is not PLT:
+        if adjacency == "zero_out" or run == POISSON * 30:
             assert told in question(run, adjacency=adjacency, fpr=0.1, tolerance=0.1).assumptions
 
 
@@ -95,6 +96,7 @@ def test_a_bound_names_what_differs_between_rounds_once():
     assert "noise multiplier = 1 or 1.1 or 1.2 or 4 others" in named(run, "zero_out")
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_page_names_them_and_an_accountant_remembers_them(tmp_path):
     found = fp.audit(POISSON * 5, claim=(9.0, 1e-5), adjacency="zero_out")
     assert PUBLIC in fp.report(found, tmp_path / "a.html").read_text()

@@ -41,6 +41,7 @@ MANY_LABELS = STEP.sampled(fp.WithReplacement(26, probability=8e-4)) * 271
 ALLOCATED = STEP.sampled(fp.RandomAllocation(rounds_per_epoch=601)) * 6010
 
 
+@pytest.mark.fast_cells("epsilon-labels", "delta-allocated")
 @pytest.mark.parametrize("run", [MANY_LABELS, ALLOCATED], ids=["labels", "allocated"])
 @pytest.mark.parametrize("ask", [fp.epsilon, fp.delta], ids=["epsilon", "delta"])
 def test_an_attempt_ends_when_the_time_is_up(run, ask, slow):

@@ -40,6 +40,7 @@ def better(found, one, other):
     return here != there and all(a <= b for a, b in zip(here, there, strict=True))
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("maximise", [(), "accuracy", ("accuracy", "loss")])
 def test_the_front_is_what_nothing_dominates(seed, maximise):

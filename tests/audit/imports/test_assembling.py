@@ -40,7 +40,7 @@ def mutated(text, random):
     return text
 
 
-@pytest.mark.parametrize("mutations", [100, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mutations", [40, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", ["opacus_rdp.json", "flower.json", "event.json", "event_list.json", "fixed.csv", "toml"]
 )

@@ -175,6 +175,7 @@ def test_what_a_format_does_not_hold_is_asked_for(name, given, asked):
         fp.audit(RECORDS / name, **given)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_an_imported_record_says_so_and_never_speaks_of_our_seed_or_version(tmp_path):
     facts = {"claim": (9.0, TINY), "adjacency": "add_remove", "sampling": "poisson"}
     found = fp.audit(RECORDS / "opacus_rdp.json", auditor="A. Uditor", **facts)

@@ -95,6 +95,7 @@ def three_rounds(mu, epsilon):
     return math.fsum(w * two(strike - one) for w, one in zip(weight, z, strict=True)) / 3
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("epsilon", [-0.4, 0.0, 0.1, 0.6, 1.1])
 def test_two_rounds(mu, epsilon):
@@ -154,6 +155,7 @@ def test_by_fourier_transform_on_a_linear_grid(mu, rounds):
 SAMPLED = [(10, 1.0, 0.3, 400_000), (100, 1.5, 0.5, 100_000), (1000, 2.0, 0.4, 20_000)]
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("rounds, mu, epsilon, runs", SAMPLED)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_against_runs_of_the_epoch(rounds, mu, epsilon, runs, swapped):
@@ -178,6 +180,7 @@ GRID = [(0.2, 30), (0.7, 1000), (1.0, 100), (1.5, 33), (3.0, 10)]
 EPSILONS = (-1.0, -0.05, 0.0, 0.02, 0.3, 1.5)
 
 
+@pytest.mark.fast_cells("0.2-30", "1.0-100", "3.0-10")
 @pytest.mark.parametrize("mu, rounds", GRID)
 def test_not_above_one_round_and_not_above_fewer(mu, rounds):
     for fewer, more in (
@@ -208,6 +211,7 @@ def test_probabilities_and_mean_are_one(mu, rounds):
         assert sign * math.expm1(found.p_above[0]) >= -1e-12
 
 
+@pytest.mark.fast_cells("False-3.0-10", "True-0.7-1000", "True-0.2-30", "False-1.0-100")
 @pytest.mark.parametrize("mu, rounds", GRID)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_lattices_keep_their_side(mu, rounds, swapped):
@@ -245,6 +249,7 @@ def epsilon_by_moments(curve, count, delta):
     )
 
 
+@pytest.mark.fast_cells("False-1.0-100-10-1e-05", "True-0.5-1000-100-1e-06", "True-2.0-50-3-1e-08")
 @pytest.mark.parametrize("mu, rounds, epochs, delta", EPOCHS)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_epochs_composed(mu, rounds, epochs, delta, swapped):
@@ -302,6 +307,7 @@ def test_whole_moments_are_exact(mu, rounds):
         assert curve.swap().moments().log_moment(1.0 - k) == found
 
 
+@pytest.mark.fast_cells(9)
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("order", [-30.0, -7.5, -1.0, -0.01, 1.01, 1.5, 2.5, 7.3, 24.5])
 def test_moments_bound_the_quadrature(mu, order):
@@ -387,6 +393,7 @@ def test_a_replaced_units_moments_bound_its_law(mu, rounds):
         assert curve.moments().log_moment(order) <= Gdp(2 * mu).moments().log_moment(order)
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_coarse_laws_hold_two_rounds(mu, spread):
@@ -412,6 +419,7 @@ def test_coarse_laws_hold_two_rounds(mu, spread):
             assert high - low <= 0.5 * high + 2 * tail or step > mu / 20.0
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("mu, rounds", GRID)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_coarser_laws_hold_the_finest(mu, rounds, swapped):
@@ -515,6 +523,7 @@ def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
         )
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("mu", "rounds", "idle"), [(1.5, 1, 0.5), (2.0, 2, 0.3), (0.3, 9, 0.1)])
 def test_a_unit_that_may_be_idle_loses_as_the_mixture_does(mu, rounds, idle, swapped):

@@ -151,6 +151,7 @@ def test_no_accountant_says_more_than_of_either_pair(name):
     assert (found[1] > 1.1 * found[2]) == (name != "rdp")
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.5, 4.0])
 @pytest.mark.parametrize("held, q, z", [(1, 0.2, 1.0), (3, 0.1, 1.5), (6, 0.5, 4.0)])
 def test_records_drawn_apart_and_replaced_lose_what_their_mixtures_do(held, q, z, epsilon):

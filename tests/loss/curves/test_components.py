@@ -32,6 +32,7 @@ def test_one_round_moves_by_what_is_said(curve, allowed, least):
     assert np.max(np.abs(before - after)) >= 0.05 * trimmed.slack
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("count", [3, 40])
 def test_many_rounds_move_by_what_is_said(curve, count):

@@ -50,6 +50,7 @@ CURVES = [
 IDS = [repr(curve)[:60] for curve in CURVES]
 
 
+@pytest.mark.fast_cells(12)
 @pytest.mark.parametrize("curve", CURVES, ids=IDS)
 @pytest.mark.parametrize("epsilon", [0.0, 0.01, 3.0])
 def test_profile_of_one_round(curve, epsilon):
@@ -64,6 +65,7 @@ def test_profile_of_one_round(curve, epsilon):
         assert low - noise <= value <= high + noise
 
 
+@pytest.mark.fast_cells(12)
 @pytest.mark.parametrize("curve", CURVES, ids=IDS)
 @pytest.mark.parametrize("loss", [-2.0, -1e-3, 1e-3, 2.0])
 def test_tails_of_one_round(curve, loss):
@@ -88,6 +90,7 @@ def test_tails_of_one_round(curve, loss):
 ORDERS = [1.001, 1.5, 2.0, 3.7, 12.0, -0.001, -0.6, -3.0]
 
 
+@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize("curve", CURVES[:8:3], ids=IDS[:8:3])
 def test_the_fast_reference_is_the_slow_one(curve):
     pair = exact_pair(curve)
@@ -174,6 +177,7 @@ def in_interval(bound, value, noise=1e-9):
     assert high - low <= 1e-3 * high or bound.reason
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("mu, q", TWICE)
 def test_two_poisson_rounds_by_quadrature(mu, q, epsilon=0.1):
     run = fp.Gaussian(noise_multiplier=1 / mu).sampled(fp.Poisson(q)) * 2
@@ -187,6 +191,7 @@ def test_two_poisson_rounds_by_quadrature(mu, q, epsilon=0.1):
     in_interval(fp.delta(run, epsilon=epsilon, adjacency="add_remove"), max(values))
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("mu, q", TWICE)
 @pytest.mark.parametrize("epsilon", [0.02, 0.6])
 def test_two_replace_one_rounds_by_quadrature(mu, q, epsilon):
@@ -200,6 +205,7 @@ def test_two_replace_one_rounds_by_quadrature(mu, q, epsilon):
 MIXED = [(1.4, 1 / 60), (1.0, 0.1), (0.5, 0.3), (3.0, 0.7)]
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("z, q", MIXED)
 @pytest.mark.parametrize("epsilon", [pytest.param(0.2, marks=pytest.mark.slow), 1.0])
 def test_two_zero_out_rounds_by_quadrature(z, q, epsilon):
@@ -212,6 +218,7 @@ def test_two_zero_out_rounds_by_quadrature(z, q, epsilon):
     assert bound.lower <= a.twice(epsilon) * (1 + 1e-8)
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("z, q", MIXED)
 @pytest.mark.parametrize("epsilon", [0.1, 0.6, 2.0])
 def test_two_poisson_replace_one_rounds_by_quadrature(z, q, epsilon):
@@ -220,6 +227,7 @@ def test_two_poisson_replace_one_rounds_by_quadrature(z, q, epsilon):
     in_interval(fp.delta(run, epsilon=epsilon, adjacency="replace_one"), value, 1e-8)
 
 
+@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.1])
 def test_the_fast_double_reference_is_the_slow_one(epsilon):
     pair = truth.sampled_pair(mpf(1), mpf("0.1"))
@@ -236,6 +244,7 @@ def binomial(draws, p):
     return [mpf(math.comb(draws, s)) * p**s * (1 - p) ** (draws - s) for s in range(draws + 1)]
 
 
+@pytest.mark.fast_cells("0.05-4.0-3-30", "0.6-1.5-5-20", "0.05-10.0-10-100")
 @pytest.mark.parametrize("z, draws, population", [(4.0, 3, 30), (1.5, 5, 20), (10.0, 10, 100)])
 @pytest.mark.parametrize("epsilon", [0.05, 0.6])
 def test_two_rounds_with_replacement_by_quadrature(z, draws, population, epsilon):
@@ -251,6 +260,7 @@ def test_two_rounds_with_replacement_by_quadrature(z, draws, population, epsilon
     in_interval(fp.delta(run, epsilon=epsilon, adjacency="add_remove"), max(values), 1e-8)
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("z, draws, population", [(4.0, 3, 30), (1.5, 5, 20), (10.0, 10, 100)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.6, 2.0])
 def test_one_round_with_replacement_has_the_profile_of_theorem_t5(z, draws, population, epsilon):

@@ -18,6 +18,7 @@ def laws(q, there, back):
     return (lambda y: density(y, mpf(there))), (lambda y: density(y, -mpf(back)))
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("q, there, back", CASES)
 def test_tails_are_the_masses_beyond_the_outcome_of_each_loss(q, there, back):
     p, r = laws(q, there, back)
@@ -36,6 +37,7 @@ def test_tails_are_the_masses_beyond_the_outcome_of_each_loss(q, there, back):
             )
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("order", [1.5, 3.0, 12.0, -0.7])
 @pytest.mark.parametrize("q, there, back", CASES)
 def test_moments_lie_just_above_the_integral(q, there, back, order):

@@ -46,6 +46,7 @@ def quadrature(curve, epsilon):
     return quad(gain, -9.0, curve.shown + 10.0, limit=2000, epsabs=1e-10)[0]
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("curve", CURVES, ids=str)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_cells_show_little_less_than_the_largest_round(curve, swapped):
@@ -121,6 +122,7 @@ def test_questions_refuse_a_loss_without_an_upper_end():
     assert fp.epsilon(fp.Gaussian(noise_multiplier=1.0).sampled(fp.Shuffled(1)), delta=1e-5, **ask)
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize(
     ("noise", "rounds", "delta", "epochs", "zeroed", "absent"),
     [

@@ -123,6 +123,7 @@ MIXTURES = [
 ]
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("curve", MIXTURES, ids=repr)
 def test_mixtures_against_mpmath(curve):
     def density(mixture, y):
@@ -172,6 +173,7 @@ def test_sums_are_rounded_once_and_outwards():
 SCHEMES = (fp.Poisson(0.1), fp.FixedSize(3, population=10), fp.Everyone(), None)
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("adjacency", fp.Adjacency)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_delta_zero_is_the_limit(adjacency, scheme):

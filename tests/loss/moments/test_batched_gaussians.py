@@ -101,6 +101,7 @@ def exact_excess(maker, z, q, points):
         return finer
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize(
     "maker, tilt, spacing", [(sampled, 2.0, 1.5), (given, 8.0, 0.3), (replaced, 0.02, 0.05)]
 )

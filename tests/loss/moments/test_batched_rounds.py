@@ -95,7 +95,7 @@ def test_a_fold_s_moment_is_within_its_error_of_thirty_digits():
     ],
 )
 def test_many_kinds_agree_with_each_alone(setting, monkeypatch):
-    every = losses(*setting, 30)
+    every = losses(*setting, 15)
     tightly = composed("pld", every, 20).epsilon(1e-5).resolution
     order = composed("rdp", every, 20).epsilon(1e-5).upper
     monkeypatch.setattr(Bundle, "__init__", _alone)
@@ -117,6 +117,7 @@ def test_masses_at_loss_zero_that_count_are_kept_apart():
     assert enough([(part, 100.0) for part, _ in parts])
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("name", list(ACCOUNTANTS))
 @pytest.mark.parametrize(
     "setting",

@@ -52,6 +52,7 @@ def some_curve(rng):
     return shift, curve
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("seed", range(24))
 def test_moments_hold_the_truth(seed):
     rng = random.Random(seed)
@@ -72,6 +73,7 @@ def test_moments_hold_the_truth(seed):
                 assert found.near.error[k] <= 1e-9 * abs(exact) + 2e-14 * (1.0 + line.top * shift)
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_folds_of_samples_hold_the_truth(seed):
     rng = random.Random(seed)
@@ -164,6 +166,7 @@ def test_runs_of_laplace_rounds_are_cut_and_agree_with_lattices(curve, rounds):
     assert max(low, found.low) <= min(high, found.high)
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-12, 1e-14, 1e-16])
 @pytest.mark.parametrize("shift", [2.2, 16.0, 20.0, 37.072088013299314])
 def test_exchanged_at_rates_next_to_one(shift, rare):

@@ -38,6 +38,7 @@ def worst(parts, tilt, heights, found):
     return float(np.max(logs[inside] - found.log_rest[at[inside]]))
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("make", [sampled, folded])
 @pytest.mark.parametrize("count", [30, 300])
 @pytest.mark.parametrize("seed", range(3))

@@ -255,6 +255,7 @@ def exact_near(curve, s):
     return total
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("tilt", [0.3, 2.0])
 @pytest.mark.parametrize("maker", [sampled, replaced, zeroed, folded, unlike])
 def test_moments_near_one_are_right_beyond_the_digits_of_one(maker, tilt):
@@ -444,6 +445,7 @@ def check_decay(rng):
         assert rest == 0 or np.log(rest) <= decay.log_rest[k], (curve, tilt, height)
 
 
+@pytest.mark.fast_cells("0", "6", "9")
 @pytest.mark.parametrize("seed", range(12))
 def test_moments_fall_as_fast_as_they_say(seed):
     check_decay(random.Random(1000 + seed))
@@ -538,6 +540,7 @@ def test_one_round_holds_the_truth(curve, tolerance):
             assert low - mpf(10) ** -26 <= value <= high + mpf(10) ** -26
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("z, q, epsilon", [(1.0, 0.2, 0.3), (2.0, 0.5, 0.1), (0.7, 0.05, 1.0)])
 def test_two_rounds_hold_the_truth(z, q, epsilon):
     for maker in (sampled, replaced, zeroed):

@@ -44,6 +44,7 @@ def exact_rdp(z, q, rounds, delta):
     return max(best(1), best(-1))
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize(
     ("z", "q", "rounds"),
     [

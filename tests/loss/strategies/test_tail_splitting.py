@@ -306,6 +306,7 @@ LABELS = [
 ]
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("case", LABELS)
 def test_profiles_and_epsilons_of_labelled_gaussians_hold_the_truth(case):
     count, q, calm, jump, alone, epsilon = case
@@ -340,6 +341,7 @@ def test_several_kinds_of_rounds_that_jump_hold_the_truth():
 # Two rounds, by quadrature over the first.
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("z, q, epsilon", [(0.7, 0.01, 1.5), (2.0, 0.05, 0.2), (1.0, 0.1, 0.5)])
 def test_two_rounds_hold_the_truth(z, q, epsilon):
     pair = truth.HalfLines(truth.sampled_pair(1 / mpf(z), mpf(q)))
