@@ -162,7 +162,7 @@ def chosen(cells, *names):
 
 def most_different(cells, count):
     """Return this many cells that show as many values as possible, from far apart in the list."""
-    axes = [set(axes_of(cell, seeds=True)) for cell in cells]
+    axes = [{(name, id(it)) for name, it in cell.callspec.params.items()} for cell in cells]
     taken, met = [], set()
 
     def use(at):
@@ -175,14 +175,14 @@ def most_different(cells, count):
     return [cells[at] for at in taken]
 
 
-def axes_of(cell, seeds=False):
-    """Yield the names of each parametrize mark, the seeds' on demand, and which values these are."""
+def axes_of(cell):
+    """Yield the names of each parametrize mark but the seeds', and which values these are."""
     given = cell.callspec.params
     for mark in cell.iter_markers("parametrize"):
         names = mark.args[0]
         names = names.replace(",", " ").split() if isinstance(names, str) else names
         # One value of a list is one object, whatever it is equal to.
-        if seeds or names != [SEEDS]:
+        if names != [SEEDS]:
             yield tuple(names), tuple(id(given[name]) for name in names)
 
 

@@ -37,7 +37,7 @@ def test_the_three_verdicts():
         (0.5 * (bound.lower + bound.upper), "CANNOT BE CERTIFIED"),
         (0.99 * bound.lower, "FAILS"),
     ]:
-        found = fp.audit(run, claim=(claim, 1e-5), adjacency="replace_one")
+        found = fp.audit(run, claim=(claim, 1e-5), adjacency="replace_one", accountant="pld")
         assert found.verdict == verdict == bound.verdict(claim)
         assert repr(claim) in found.reasons[0]
 
@@ -229,7 +229,7 @@ def judged(path, step, rounds, claim, *, finish=True, **facts):
                 ledger.done(number, cohort=cohort, arrived=cohort, refused=0, noise_std=std)
         if finish:
             ledger.close()
-    return fp.audit(path)
+    return fp.audit(path, accountant="pld")
 
 
 SMALL = fp.Gaussian(noise_multiplier=2.0, unit="client")

@@ -133,6 +133,7 @@ def test_bad_audits_are_one_line_and_code_2(capsys, arguments, words):
         assert word in err
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_report_of_a_foreign_record(capsys, tmp_path):
     ask = ["report", str(RECORDS / "flower.json"), "--claim", "3.49,7e-5", "--subject", "phones"]
     path = tmp_path / "page.html"

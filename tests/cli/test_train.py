@@ -18,9 +18,9 @@ from tests.commands import EVERY
 def test_train_leaves_a_ledger_and_never_overwrites_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "--method", "dp-fedavg", "--rounds", "2", "--json"]
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    code, out, err = answer(capsys, *arguments)
+    assert code == 0, err
+    found = json.loads(out)
     assert found["audit"]["verdict"] == "HOLDS" and found["audit"]["rounds"] == 2
     content = (tmp_path / "dp-fedavg.ledger").read_bytes()
     code, _, err = answer(capsys, *arguments)

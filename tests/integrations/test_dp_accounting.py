@@ -311,6 +311,7 @@ def test_the_contract_is_thirteen_tests():
     assert issubclass(type(CertifiedAccountant(ADD)), dpa.PrivacyAccountant)
 
 
+@pytest.mark.fast_cells(11)
 @PRICED
 def test_the_accountant_says_what_epsilon_says(run, event, relation):
     account = CertifiedAccountant(relation, unit="record").compose(event)
@@ -409,6 +410,7 @@ def test_their_calibration_finds_whole_numbers_too():
 # ---- JSON
 
 
+@pytest.mark.fast_cells(9)
 @PRICED
 def test_state_survives_json(run, event, relation):
     account = CertifiedAccountant(relation, unit="client", tolerance=2e-3, observer="final")
@@ -500,6 +502,7 @@ PEERS = [
 ]
 
 
+@pytest.mark.fast_cells(10)
 @pytest.mark.parametrize("relation, event", PEERS, ids=str)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_both_their_accountants_lie_above_our_lower_end(relation, event, delta):
@@ -509,6 +512,7 @@ def test_both_their_accountants_lie_above_our_lower_end(relation, event, delta):
     assert PLDAccountant(relation).compose(event).get_epsilon(delta) <= ours.upper + 2e-3
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("relation", [ADD, ZERO], ids=str)
 @pytest.mark.parametrize("largest", [1, 6, 12])
 def test_their_truncated_samples_are_ours(relation, largest):

@@ -302,6 +302,7 @@ def generating(shape, mean, x):
     return (left**-shape - 1) / (gamma**-shape - 1)
 
 
+@pytest.mark.fast_cells(8)
 @pytest.mark.parametrize("shape, mean", LAWS)
 def test_best_of_randomised_responses_is_contained(shape, mean):
     """The best of K answers of 0 or 1 has a law in closed form: P(no 1) = E p0^K."""

@@ -113,6 +113,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("matrix", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.5, 4.0)])
 def test_rows_hold_but_for_the_probability_that_is_told(matrix, q, z):

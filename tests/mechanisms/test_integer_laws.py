@@ -140,6 +140,7 @@ def moved(law, shifts, modulus):
     return p, q
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("skellam", [False, True])
 @pytest.mark.parametrize(
     ("shares", "variance"), [(1, 0.05), (1, 0.2), (2, 0.25), (3, 0.3), (3, 0.6), (10, 0.45)]

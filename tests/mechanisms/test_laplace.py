@@ -41,6 +41,7 @@ def sends(counts, unit, q, y):
     return found
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3])
 def test_no_data_of_a_tiny_population_lose_more(epsilon):
     q = 0.1

@@ -86,6 +86,7 @@ def test_approximate_responses_are_contained_in_every_order(law):
                 assert found <= delta + 1e-12
 
 
+@pytest.mark.fast_cells(15)
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_randomised_responses_with_ties_broken_finely_are_contained(law, accountant):
@@ -131,6 +132,7 @@ def test_moments_are_contained(law, order):
 # ---- peers, and closed forms
 
 
+@pytest.mark.fast_cells(11)
 @pytest.mark.parametrize(
     "base",
     [

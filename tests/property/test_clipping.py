@@ -68,6 +68,7 @@ def test_no_norm_exceeds_the_limit(kind, limit, dimension):
             assert (points == np.rint(points)).all()
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("kind", [np.float32, torch.float32, np.float64])
 @pytest.mark.parametrize("limit", [1e-6, 1e-3, 1.0])
 def test_no_norm_exceeds_the_limit_in_many_dimensions(kind, limit):

@@ -113,12 +113,13 @@ def test_every_answer_says_that_delta_is_large():
     assert WORDS in str(account(SMALL, delta=0.01, **ZERO))
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_verdict_is_shown_with_it(tmp_path):
     found = fp.audit(SMALL, claim=(50.0, 0.01), **ZERO)
     assert found.statement == "HOLDS, delta is not below 1/n for n units"
     # Poisson sampling has curves that cost less to draw.
     rounds = Rounds(2.0, sampling="poisson", rate=0.1, population=100)
-    record = Trace(Origin("log"), ((rounds, 2),), unit="client", adjacency="zero_out")
+    record = Trace(Origin("log"), ((rounds, 1),), unit="client", adjacency="zero_out")
     found = fp.audit(record, claim=(50.0, 0.01))
     assert found.verdict == "HOLDS" and Defect.LARGE_DELTA in found.defects
     assert found.statement.endswith(", delta is not below 1/n for n units")

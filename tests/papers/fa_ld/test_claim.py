@@ -355,7 +355,7 @@ def settings_around(row, count, seed):
 
 @pytest.mark.parametrize("row", [0, 1])
 def test_verdicts_around_the_first_two(row):
-    seen, count = [], 200
+    seen, count = [], 60
     for setting in settings_around(row, count, seed=2):
         partial = setting["cohort"] < setting["clients"]
         verdict = check_closed_form(setting)
@@ -385,7 +385,7 @@ def test_verdicts_around_the_third(seed, count):
 
 def test_verdicts_around_unequal_weights():
     generator, seen = np.random.default_rng(6), []
-    for _ in range(220):
+    for _ in range(80):
         n, s = int(generator.integers(3, 300)), int(generator.integers(1, 4))
         raw = generator.dirichlet(np.full(3, 0.5)) + 0.01
         weights = np.repeat(raw, [1, 1, n - 2]) if n > 2 else raw
@@ -409,8 +409,8 @@ def test_verdicts_around_unequal_weights():
             for p in sorted(set(weights))
         )
         assert claim.verdict is (Verdict.HOLDS if true < claim.delta else Verdict.FAILS)
-    assert seen.count(Verdict.FAILS) >= 30
-    assert seen.count(Verdict.HOLDS) >= 30
+    assert seen.count(Verdict.FAILS) >= 10
+    assert seen.count(Verdict.HOLDS) >= 10
 
 
 def test_long_runs_answer():

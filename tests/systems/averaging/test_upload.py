@@ -107,6 +107,7 @@ def test_an_upload_says_what_it_is_and_nothing_else_is_taken_for_it():
         pack(values, round=0, mask=mask[:2])
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     own = ["train", "--method", "dp-fedavg", "--rounds", "2", "--checkpoint", "run.pt"]

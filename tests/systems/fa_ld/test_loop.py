@@ -316,7 +316,7 @@ def test_noise_comes_from_the_system_unless_a_seed_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("loop", "kills"),
     [
-        ("sampling", 6),
+        ("sampling", 4),
         *(pytest.param(name, 50, marks=pytest.mark.slow) for name in ("sampling", "hamiltonian")),
     ],
 )

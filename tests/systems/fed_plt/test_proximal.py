@@ -93,6 +93,7 @@ def line_agents(values, targets):
     return AgentData.of([([[a]], [b]) for a, b in pairs])
 
 
+@pytest.mark.fast_cells("True")
 @pytest.mark.parametrize("partial", [False, True])
 def test_noisy_runs_have_the_oracles_means_and_covariances(partial):
     """Sample moments of 20 000 runs, each within 6.5 standard errors; in all below 1e-7."""
