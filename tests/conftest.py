@@ -3,9 +3,9 @@
 No test depends on unseeded randomness or on the load: see ``randomness.py`` and ``repeatable``.
 
 Of a test with three or more parameters the cells that show no pair of values for the first time
-are slow, and so are two of three seeds where there are many. Of a test that is marked
-``fast_cells(3)`` all but three cells are slow, and of one that is marked ``fast_cells("a-1", "b-2")``
-all but those with these ids. ``make test-slow`` runs them.
+are slow, and so are two of three seeds where there are many. The mark ``fast_cells(3)`` makes all
+cells but three slow, and ``fast_cells("a-1", "b-2")`` all but those with these ids.
+``make test-slow`` runs them.
 
 A test that is not slow should take at most ``LONG`` seconds of processor time. A list of the slower
 ones ends a run. It does not fail the run, since a busy machine is slower; see CONTRIBUTING.md.
@@ -25,6 +25,7 @@ from hypothesis.internal.conjecture import providers
 with contextlib.suppress(ImportError):
     importlib.import_module("torch")
 
+from fedprivacy import accountants
 from fedprivacy.loss import clock
 from tests.randomness import Kept, Looks, Stream
 
@@ -225,6 +226,14 @@ def pytest_terminal_summary(terminalreporter):
 def no_plots(monkeypatch):
     """Leave the plots out of pages of which a test reads the text."""
     monkeypatch.setattr("fedprivacy.audit.reporting.plots_of", lambda *given: [])
+
+
+@pytest.fixture
+def narrowest(request, monkeypatch):
+    """Let audits ask one accountant, the narrowest, where a test is about something else."""
+    if request.node.get_closest_marker("every_accountant") is None:
+        one = {"pld": accountants.ACCOUNTANTS["pld"]}
+        monkeypatch.setattr("fedprivacy.audit.accounting.ACCOUNTANTS", one)
 
 
 @pytest.fixture

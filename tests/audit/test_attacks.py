@@ -16,6 +16,8 @@ from fedprivacy.audit.attacks import Estimator, Outcome, plan
 from fedprivacy.audit.guessing import _forced
 from tests.common import noisy, told
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 DELTA = 1e-5
 
 

@@ -17,6 +17,8 @@ from fedprivacy.audit.diagnose import (
 )
 from fedprivacy.relations import Adjacency, Facts, Observer
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 DELTA = 1e-5
 NAMES = ("pld", "rdp", "advanced")
 MATCHED = "would be the epsilon of"

@@ -4,6 +4,8 @@ import pytest
 
 import fedprivacy as fp
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 
 def test_one_answer_does_not_serve_runs_that_differ_in_it(tmp_path):
     """A stated multiplier would hide that each row has a sigma of its own."""

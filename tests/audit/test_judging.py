@@ -11,6 +11,8 @@ import fedprivacy as fp
 from fedprivacy.audit import RunSummary
 from tests.cli.test_ledgers import ledger_of
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 
 def test_account_equals_epsilon_of_what_the_ledger_holds(tmp_path):
     run = ledger_of(tmp_path / "a")

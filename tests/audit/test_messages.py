@@ -4,10 +4,14 @@ import math
 import re
 from statistics import NormalDist
 
+import pytest
+
 import fedprivacy as fp
 from fedprivacy.audit.messages import RATES, _attack, described, in_words, participation_in_words
 from fedprivacy.audit.statement import rows_of
 from tests.audit.test_reporting import LEFT
+
+pytestmark = pytest.mark.usefixtures("narrowest")
 
 
 def test_the_words_carry_the_numbers_and_the_facts():
@@ -43,7 +47,6 @@ SIX = fp.Gaussian(noise_multiplier=4.0, unit="client") * 6
 PLAIN = {"adjacency": "zero_out"}
 
 
-@pytest.mark.usefixtures("no_plots")
 def test_correlated_noise_is_told_as_what_it_is(tmp_path):
     """Its one release covers all rounds: no course is drawn, and no unit is in all rounds."""
     noise = LEFT["not a sum whose rounds hang together"][0]

@@ -7,6 +7,8 @@ from fedprivacy.audit.options import facts_of, judge_files, several_of
 from fedprivacy.errors import ParameterError
 from tests.common import ROOT
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 NOTHING = dict.fromkeys(
     (
         *("claim", "epsilon", "delta", "adjacency", "observer", "sampling", "population", "cohort"),

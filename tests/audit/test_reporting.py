@@ -18,6 +18,8 @@ from fedprivacy.loss.strategies import search
 from fedprivacy.loss.strategies.memo import answered_once, remembered
 from tests.common import RECORDS, ROOT
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 SCHEMA = ROOT.parent / "shared" / "schemas" / "deployments-schema.yaml"
 FLOWER = fp.audit(RECORDS / "flower.json", claim=(3.49, 7e-5), auditor="A. Uditor")
 SIX = fp.Gaussian(noise_multiplier=4.0, unit="client") * 6

@@ -14,6 +14,8 @@ from tests.audit.test_reporting import FLOWER
 from tests.common import RECORDS
 from tests.mechanisms.test_adaptive import DATA
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 CLIENTS, DELTA = 20, 1e-5
 
 

@@ -8,6 +8,8 @@ import fedprivacy as fp
 from fedprivacy.audit import summary
 from tests.page.test_auditing import OPACUS, ledger
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 RUN = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1)) * 20
 ASK = {"adjacency": "zero_out"}
 

@@ -15,6 +15,8 @@ import fedprivacy as fp
 from fedprivacy.audit.imports import Unseen
 from tests.contract.test_command_line import command
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 
 def test_files_that_are_no_ledgers_are_one_line_and_code_2(capsys, tmp_path):
     empty, foreign = tmp_path / "empty", tmp_path / "foreign"
@@ -38,6 +40,7 @@ def ledger_of(path, multiplier=2.0, rounds=5, claim=(8.0, 1e-5), close=True):
     return one * rounds if rounds else None
 
 
+@pytest.mark.every_accountant
 def test_audit_and_report_of_a_ledger(capsys, tmp_path):
     path = tmp_path / "run.ledger"
     ledger_of(path)

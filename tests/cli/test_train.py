@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_explain import refused
-from tests.cli.test_program import answer, run
+from tests.cli.test_program import answer
 from tests.contract.test_command_line import command
 
 pytest.importorskip("torch")

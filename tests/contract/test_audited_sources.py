@@ -15,6 +15,8 @@ from fedprivacy.audit.imports import content
 from fedprivacy.cli import main
 from fedprivacy.errors import ConversionError, LedgerError
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 CORPUS = Path(__file__).parents[1] / "corpus"
 FACTS = {"sampling": "poisson", "adjacency": "add_remove", "claim": (4.0, 1e-5)}
 SAID = ["--sampling", "poisson", "--adjacency", "add_remove", "--claim", "1,1e-5"]

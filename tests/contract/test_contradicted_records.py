@@ -6,6 +6,8 @@ import pytest
 
 import fedprivacy as fp
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 BASE = """noise_multiplier: 1.1
 max_grad_norm: 1.0
 batch_size: 250

@@ -18,6 +18,8 @@ from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E40
 from fedprivacy.training.checkpoint import passes  # noqa: E402
 from tests.common import two_classes  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 CLIENTS, ROUNDS, DELTA = 12, 12, 1e-5
 DATA = two_classes(24, CLIENTS)
 NOISE = fp.CorrelatedNoise(

@@ -8,6 +8,8 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import ConversionError, FedPrivacyError
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 LOUD, QUIET = 100.0, 0.5
 
 

@@ -10,6 +10,8 @@ from fedprivacy import Verdict
 from fedprivacy.errors import ParameterError, UnsupportedCombination
 from tests.audit.imports.test_content import RECORDS
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 ZERO, DELTA = {"adjacency": "zero_out"}, 1e-5
 
 

@@ -13,6 +13,8 @@ from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E40
 from tests.common import two_classes  # noqa: E402
 from tests.contract.kills import kill_often  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
 
 

@@ -23,6 +23,8 @@ from fedprivacy.training import FederatedAveraging, FederatedData, load, logisti
 from fedprivacy.training.checkpoint import Checkpoint
 from tests.disclosure import TABLE
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
 
 

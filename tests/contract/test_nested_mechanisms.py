@@ -16,6 +16,8 @@ from fedprivacy.mechanisms import DiscreteLaplace, Mechanism, Parallel, Run, Spl
 from fedprivacy.mechanisms.base import mechanisms_in
 from fedprivacy.registry import registered
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 ZERO, SWAP = {"adjacency": "zero_out"}, {"adjacency": "replace_one"}
 STEP = fp.Gaussian(noise_multiplier=1.0)
 CLIENT, RECORD = (fp.Gaussian(noise_multiplier=1.0, unit=unit) for unit in ("client", "record"))

@@ -11,6 +11,8 @@ from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
 from fedprivacy.runs.jobs import job
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 FILE = """
 import numpy as np
 from fedprivacy.training import Posterior

@@ -14,6 +14,8 @@ from fedprivacy.runs.experiment import Experiment
 from fedprivacy.runs.jobs import job
 from fedprivacy.training import train
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 
 class Stopped(Exception):
     pass

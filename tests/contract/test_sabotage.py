@@ -55,7 +55,7 @@ DRAWS = 500
 """Releases that the search for the low bits looks at."""
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "narrowest")
 
 
 # The questions for every loop

@@ -12,6 +12,8 @@ from fedprivacy.evidence.repricing import share_of_noise, spent
 from fedprivacy.evidence.revealed import Revealed, revealed_numbers
 from fedprivacy.questions.renyi_filter import RenyiFilter
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 RUN = fp.CorrelatedNoise(
     factor=fp.factors.Matrix(np.array([[1.0, 0.0], [1.0, 1.0]])),
     noise_multiplier=4.0,

@@ -11,6 +11,8 @@ from fedprivacy.audit import account
 from fedprivacy.audit.imports import Origin, Rounds, Trace
 from fedprivacy.cli import main
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 ADD = {"adjacency": "add_remove"}
 POISSON = ADD | {"sampling": "poisson"}
 FILES = {

@@ -11,6 +11,8 @@ from fedprivacy.ledger.lines import CHECK, TAIL
 from tests.evidence.test_repricing import CLIPPED as SPLITTING
 from tests.evidence.test_repricing import LANGEVIN
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 SMP = fp.SparsifiedPerturbation(
     noise_multiplier=2.0, clip_norm=1.0, kept=3, dimension=9, cohort=10, missing=1
 )

@@ -10,6 +10,8 @@ from fedprivacy.evidence.defects import Defect
 from fedprivacy.evidence.doubts import doubts
 from fedprivacy.evidence.repricing import as_observed, as_released, run_of
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 LANGEVIN = fp.FederatedLangevin(
     step_size=0.01,
     temperature=1.0,

@@ -15,6 +15,8 @@ from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError, UnsupportedCombination
 from fedprivacy.ledger.history import read
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 ROUND = fp.Gaussian(noise_multiplier=1.0, unit="client")
 DELTA = 1e-5
 

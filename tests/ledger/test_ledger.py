@@ -23,6 +23,8 @@ from fedprivacy.mechanisms import Mechanism
 from fedprivacy.registry import encode
 from tests.common import ROOT
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 GAUSS = fp.Gaussian(noise_multiplier=1.0, unit="client")
 SMP = fp.SparsifiedPerturbation(
     noise_multiplier=1.4, clip_norm=0.5, kept=10, dimension=100, cohort=100, missing=2, colluding=3

@@ -12,6 +12,8 @@ from fedprivacy.cli import main
 from fedprivacy.errors import ConversionError
 from fedprivacy.evidence import Defect
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 RUN = fp.Gaussian(noise_multiplier=1.0, unit="client")
 SMALL = RUN.sampled(fp.FixedSize(10, population=100)) * 10
 SWAPPED = r"^delta must be at least 0 and below 1, got .*did you swap epsilon and delta"

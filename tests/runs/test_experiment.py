@@ -17,6 +17,8 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.runs.experiment import Experiment, default_delta
 from fedprivacy.runs.jobs import job
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}
 
 

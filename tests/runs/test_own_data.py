@@ -22,6 +22,8 @@ from fedprivacy.runs.jobs import job
 from fedprivacy.runs.own_data import check_model, model_at, read_npz
 from fedprivacy.training import FederatedData, digits
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 NETWORK = '''
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.runs.parallel import BACKENDS, each
 from fedprivacy.runs.sweep import Sweep
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 GRID = {"noise_multiplier": [1.0, 3.0], "rounds": [2]}
 
 

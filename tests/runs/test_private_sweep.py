@@ -17,6 +17,8 @@ from fedprivacy.mechanisms.selection import LAWS
 from fedprivacy.runs.private_sweep import SECRET, PrivateSweep
 from fedprivacy.runs.sweep import Sweep
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 
 def test_a_private_sweep_s_folder_shows_its_own_answer_alone(tmp_path):
     """20 rounds of 60 clients were shown as done, with the answer for 2 rounds of 40."""

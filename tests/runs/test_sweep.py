@@ -13,6 +13,8 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.runs.private_sweep import PrivateSweep
 from fedprivacy.runs.sweep import Sweep, _name
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}
 
 

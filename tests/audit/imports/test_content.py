@@ -14,6 +14,8 @@ from fedprivacy.audit.imports.syntax import content_of
 from fedprivacy.errors import ConversionError, FedPrivacyError
 from tests.common import RECORDS
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 SAID = json.loads((RECORDS / "said.json").read_text())
 TINY = 1 / 48000
 

@@ -8,6 +8,8 @@ import fedprivacy as fp
 from fedprivacy.errors import ConversionError, FedPrivacyError
 from tests.contract.test_corpus import options_in
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 RUN = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "sample_rate": 0.01, "steps": 100}
 GENERIC = {"noise_multiplier": 1.0, "clip": 1.0, "sample_rate": 0.01, "steps": 100}
 BATCH = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "batch_size": 64, "dataset_size": 64000}

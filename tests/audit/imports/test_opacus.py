@@ -9,6 +9,8 @@ import fedprivacy as fp
 from fedprivacy.errors import ConversionError
 from tests.common import RECORDS
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 TINY = 1 / 48000
 
 

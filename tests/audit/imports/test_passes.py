@@ -14,6 +14,8 @@ from fedprivacy.audit.imports import Origin, Rounds, Sampling, Trace
 from fedprivacy.audit.imports.passes import FALSE_DOUBT, ImportedRounds, Kind
 from fedprivacy.audit.imports.trace import in_order
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 BOUNDED = settings(derandomize=True, max_examples=80, deadline=None)
 NOISES = (1.0, 2.0, 3.0)
 

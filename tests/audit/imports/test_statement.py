@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
+
 import fedprivacy as fp
 from fedprivacy.audit.imports import statement
 from tests.common import RECORDS
+
+pytestmark = pytest.mark.usefixtures("narrowest")
 
 
 def test_a_statement_against_the_record_cannot_hold():

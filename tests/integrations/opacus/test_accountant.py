@@ -16,7 +16,10 @@ from torch.utils.data import DataLoader  # noqa: E402
 from fedprivacy.integrations import opacus as live  # noqa: E402
 from tests.integrations.opacus.loops import BATCH, DATA, FACTS, SAMPLERS, backward, private, train  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("narrowest"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,10 @@ from torch.utils.data import DataLoader  # noqa: E402
 from fedprivacy.integrations import opacus as live  # noqa: E402
 from tests.integrations.opacus.loops import DATA, FACTS, SAMPLERS, backward, private, train  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("narrowest"),
+]
 NOT_STEPPED = "be stepped before the next one is drawn"
 
 

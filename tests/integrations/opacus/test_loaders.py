@@ -17,7 +17,10 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 from fedprivacy.integrations import opacus as live  # noqa: E402
 from tests.integrations.opacus.loops import BATCH, DATA, FACTS, SAMPLERS, SIZE, private, train  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("narrowest"),
+]
 NOT_STEPPED = "be stepped before the next one is drawn"
 
 

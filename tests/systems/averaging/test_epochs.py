@@ -10,7 +10,7 @@ from fedprivacy.mechanisms import AdaptiveClipping, Sparsification
 from fedprivacy.training import FederatedAveraging, logistic
 from tests.systems.averaging.test_loop import fed_smp, small
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "narrowest")
 NOISE = fp.Gaussian(noise_multiplier=1.5, clip_norm=0.5, unit="client")
 SCHEMES = [fp.RandomAllocation(4, take=2), fp.RandomAllocation(3), fp.Shuffled(3)]
 

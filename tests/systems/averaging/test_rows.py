@@ -23,6 +23,8 @@ from fedprivacy.systems.averaging.rows import NoiseFile, may_come, of_clients, t
 from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E402
 from tests.common import two_classes  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("narrowest")
+
 CLIENTS = 12
 DATA = two_classes(24, CLIENTS)
 
