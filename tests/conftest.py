@@ -70,14 +70,14 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Put the stream between this process and the operating system.
 
-    What is collected is kept to the end: the garbage collector looks at none of it.
+    Collected tests are kept to the end, so the garbage collector leaves them out.
     """
     gc.disable()
     STREAM.install()
 
 
 def pytest_collection_finish():
-    """Let the garbage collector look at what the tests make, and at nothing older."""
+    """Start the garbage collector again, for objects that tests make."""
     gc.freeze()
     gc.enable()
 
@@ -155,7 +155,7 @@ def rest_of(cells):
 
 
 def chosen(cells, *names):
-    """Return the cells with these ids; all if a run was told to take others."""
+    """Return the cells with these ids; all cells if a run selects others."""
     if isinstance(names[0], int):
         return most_different(cells, *names)
     return [cell for cell in cells if cell.callspec.id in names] or cells
@@ -224,7 +224,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def no_plots(monkeypatch):
-    """Leave the plots out of pages of which a test reads the text."""
+    """Leave the plots out of pages whose text a test reads."""
     monkeypatch.setattr("fedprivacy.audit.reporting.plots_of", lambda *given: [])
 
 

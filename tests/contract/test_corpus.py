@@ -59,7 +59,7 @@ def facts_asked(names):
 
 @cache
 def message_of(number):
-    """The message that asks for what the file of an answer does not have."""
+    """The message that asks for the missing facts of a file."""
     case = ANSWERS[number]
     with pytest.raises(fp.ParameterError) as caught:
         fp.audit(CORPUS / case["file"], **facts_of(case))
