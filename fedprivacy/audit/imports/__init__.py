@@ -392,13 +392,13 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
             " of a private run",
         )
     if any({*one.name.split("_")} & _ANSWERS for one in about) or (about and words.private(fields)):
-        unclear = words.unclear(fields)
+        unclear = words.unclear(fields) or [one for one in about if one.name in words.NOISE]
         # A noise below 0 is a draw and no standard deviation.
         drawn = any((as_number(one.value) or 0) < 0 for one in unclear)
         noisy = "" if drawn else ", ".join(map(str, unclear[:3]))
         why = f"{noisy} may be another noise than that of a private run" if noisy else "no noise is"
         why += f" (found {shown})" if noisy else f" recorded (found {shown})"
-        private = "" if words.private(fields) else "if it is private, "
+        private = "" if words.private(fields) and not noisy else "if it is private, "
         why += f"; {private}state the run in place of the file: "
         _no_audit(name, why + _command(_known(fields)))
     found = shown or ", ".join(printable(one.place)[:40] for one in fields.every[:4])

@@ -154,7 +154,8 @@ def ini_of(text: bytes, name: str) -> dict[str, Any]:
     part = found
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), start=1):
         known = _INI.fullmatch(line.strip())
-        if known is None:
+        # A value that ends so goes over several lines of a program.
+        if known is None or (known["value"] or "").rstrip().endswith(("(", "[", ",")):
             unreadable(name, f"line {number} is neither a section nor name = value")
         if known["section"]:
             part = found.setdefault(known["section"], {})

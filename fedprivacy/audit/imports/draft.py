@@ -85,6 +85,7 @@ _PLACES |= {
     "env",
     "services",
 }
+_PLACES |= {"accountant", "compute", "get", "make", "epsilon", "spent", "rdp", "prv", "pld"}
 _PLACES |= {"template", "templates", "common", "shared", "base"}
 """Words of the parts of a file that hold settings of a run."""
 

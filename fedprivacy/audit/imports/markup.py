@@ -16,7 +16,7 @@ MAX_TABLES = 20
 MAX_TABLE = 100_000
 """Longest table in LaTeX, in characters."""
 
-_RULE = re.compile(r"\|?(?:\s*:?-{2,}:?\s*\|)+(?:\s*:?-{2,}:?\s*)?", re.ASCII)
+_RULE = re.compile(r"\|?(?:\s*:?-{2,}:?\s*[|+])+(?:\s*:?-{2,}:?\s*)?", re.ASCII)
 _GRID = re.compile(r"\+(?:[-=]{2,}\+)+", re.ASCII)
 _COLUMNS = re.compile(r"={2,}(?:[ \t]+={2,})+", re.ASCII)
 _TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}", re.ASCII)

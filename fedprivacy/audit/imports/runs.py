@@ -62,7 +62,11 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
         # A run without noise has an empty cell, and is a row all the same.
         return _rows(data, {}, "row") if any(map(_noisy_row, data)) else []
     if isinstance(data, list):
-        return _rows(data, {}, "run") if _all_runs(data) else []
+        # A document of YAML may hold its noise in a part; a line of JSON is often one epoch.
+        parts = kind == "YAML" and all(
+            isinstance(row, Mapping) and Fields(row).has(*NOISES) for row in data
+        )
+        return _rows(data, {}, "run") if parts or _all_runs(data) else []
     if isinstance(data, Mapping):
         lists = [
             value

@@ -360,6 +360,15 @@ def bare(fields: Fields) -> bool:
     return not known and not rated and not (words & (_STRONG | {"clip", "clipping", "private"}))
 
 
+def trains(fields: Fields) -> bool:
+    """Return whether a file has a word of training."""
+    return any(_words_of(one) & _TRAINING for one in fields.every)
+
+
+_TRAINING = {"batch", "epochs", "lr", "learning", "optimizer", "optim", "train", "training"}
+_TRAINING |= {"trainer", "sgd", "steps", "iterations", "gradient", "grad", "loss", "dataset"}
+
+
 def _words_of(one: Field) -> set[str]:
     return {*plain_name(f"{one.place}.{_text(one)}").split("_")}
 

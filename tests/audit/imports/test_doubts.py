@@ -58,7 +58,6 @@ ASKED = {
         {**RUN, "clip_norm": 8.0},
         {**RUN, "max_grad_norm": 1e6},
         {"embedding": {"noise_multiplier": 1.0}, "clip_norm": 1.0, "sample_rate": 0.01, "steps": 9},
-        {"noise_multiplier": 1.0, "octaves": 4},
     ],
     "rounds": [
         {**GENERIC, "epochs": 50},

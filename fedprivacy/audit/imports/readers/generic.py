@@ -26,6 +26,7 @@ from ..words import (
     federated,
     generative,
     private,
+    trains,
     unclear,
 )
 from .base import Reader
@@ -35,7 +36,9 @@ KIND = "file of another program"
 
 def _recognises(fields: Fields, data: Any) -> bool:
     noisy = fields.has(*NOISE) or (unclear(fields) != [] and private(fields))
-    return noisy and not generative(fields)
+    # Other programs multiply other noise.
+    other = bare(fields) and not trains(fields)
+    return noisy and not generative(fields) and not other
 
 
 def _read(fields: Fields, name: str) -> Draft:
