@@ -91,7 +91,7 @@ def test_columns_state_a_fact_of_one_run(tmp_path):
 
 
 def test_a_folder_has_the_hidden_configuration_of_hydra(tmp_path):
-    """Its parts beside the whole configuration are no runs of their own."""
+    """The parts next to the whole configuration are no other runs."""
     hidden = tmp_path / "outputs" / ".hydra"
     hidden.mkdir(parents=True)
     whole = "dp: {noise_multiplier: 1.1, max_grad_norm: 1.0, sample_rate: 0.01, steps: 100}\n"

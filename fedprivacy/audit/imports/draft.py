@@ -520,7 +520,7 @@ def _how(
     """Return the options that state a sampling with all of its missing numbers.
 
     With ``denominator`` a sum is divided by the number of answers. That number is public for every
-    sampling but Poisson's, so the denominator is asked for with these only.
+    sampling but Poisson's, so only these have the question.
     """
     chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
     rate, cohort, population = rounds.rate, rounds.cohort, rounds.population
