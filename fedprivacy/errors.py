@@ -171,6 +171,7 @@ MODERATE = 1e-50, 1e50
 """Products of five numbers in this range, or of integers up to 1e15, are finite doubles."""
 
 positive = Check("be a finite number above 0", _ABOVE_0, _FINITE)
+real = Check("be a finite number", -_FINITE, _FINITE)
 non_negative = Check("be a finite number of at least 0", high=_FINITE)
 at_least_zero = Check("be a number of at least 0")
 """Infinity included."""

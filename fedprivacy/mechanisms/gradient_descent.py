@@ -13,7 +13,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts
 from ..rounding import TENS, rounded_up
-from ..theory.hidden_state import hidden_state_factor, nonexpansive_gap, projected_factor
+from ..theory.hidden_state import hidden_state_factor, projected_factor, projected_gap
 from .base import ROUNDING
 from .gaussian import MU_GDP
 from .upload import (
@@ -42,6 +42,10 @@ CONSTANT = (
 )
 
 
+CURVED = (
+    "the loss has curvatures between strong_convexity and smoothness everywhere on the ball, for "
+    "all data; no code checks this"
+)
 IN_BALL = "every step ends with the projection on the stated ball, and the start lies in it"
 
 
@@ -57,7 +61,8 @@ class NoisyGradientDescent(Upload):
 
     With ``radius`` each step ends with a projection on a ball: T16. A convex loss is then enough,
     and mu stays below 2 sqrt(2 radius step_size sensitivity) / noise_std for any number of steps.
-    The start lies in the ball.
+    The start lies in the ball. A smooth loss that is not convex has a negative ``strong_convexity``
+    (-``smoothness`` if gradients are clipped in any way). Its mu has a limit too, a larger one.
 
     For Fed-PLT's local problem, noise_std = sqrt(2 step_size) tau. Strong convexity and smoothness
     are those of f_i plus 1 / rho.
@@ -67,9 +72,9 @@ class NoisyGradientDescent(Upload):
         noise_std: std of the noise of each step on each coordinate, above 0.
         sensitivity: largest distance of the gradients of two data sets that differ in one record,
             over all points; 2 C / q for the mean of q gradients clipped to C.
-        strong_convexity: of the function whose gradient is taken, above 0; 0 for a convex function
-            with ``radius``; None to compose.
-        smoothness: of the same function, at least ``strong_convexity``; None to compose.
+        strong_convexity: of the function whose gradient is taken, above 0; with ``radius`` 0 for a
+            convex function, and the least curvature if it is negative; None to compose.
+        smoothness: of the same function, at least ``strong_convexity`` in size; None to compose.
         steps: number of steps.
         radius: of the ball that every step is projected on; None for no projection.
 
@@ -93,7 +98,7 @@ class NoisyGradientDescent(Upload):
         if self._convexity is not None and self.radius is None:
             contracted(1.0, 1, self.step_size, self._convexity)
         elif self._convexity is not None:
-            nonexpansive_gap(self.step_size, *self._convexity)
+            projected_gap(self.step_size, *self._convexity)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what they follow from."""
@@ -182,15 +187,16 @@ class NoisyGradientDescent(Upload):
     def _projected(self, radius: float, facts: Facts) -> PrivacyLoss:
         """Return T16's curve, or that of a shared start if it is less; no attained one is known."""
         assert self._convexity is not None
-        gap, multiplier = nonexpansive_gap(self.step_size, *self._convexity), self.step_multiplier
-        factor = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
+        gap, multiplier = projected_gap(self.step_size, *self._convexity), self.step_multiplier
+        factor = math.sqrt(self.steps) if gap <= 0.0 else hidden_state_factor(gap, self.steps)
         # The diameter over the change of one step, rounded up; it may underflow.
         reach = rounded_up(2.0 * radius / (self.step_size * self.sensitivity), TENS)
         if reach < math.inf:
             near = max(reach, sys.float_info.min)
             factor = min(factor, projected_factor(gap, self.steps, near))
         theorem = "T16: steps projected on a ball, released at their end"
-        assumptions = (OWN_SENSITIVITY, SENSITIVE, IN_BALL)
+        stated = OWN_SENSITIVITY if gap >= 0.0 else CURVED
+        assumptions = (stated, SENSITIVE, IN_BALL)
         curve = Gdp(factor / multiplier)
         return PrivacyLoss(curve, facts, None, (theorem,), assumptions)
 

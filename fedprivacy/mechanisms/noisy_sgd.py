@@ -18,7 +18,7 @@ from ..errors import (
     validate_fields,
 )
 from ..factors import FixedEpochs
-from ..loss import Curve, GaussianMix, Gdp, LeastOf, compose
+from ..loss import DISJOINT, IDENTITY, Curve, GaussianMix, Gdp, LeastOf, Mix, compose
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
@@ -48,6 +48,11 @@ _SMOOTH = (
     "every record's gradient, clipped, is that of a convex loss with the stated smoothness, for "
     "all data (one linear output, clipped record by record)"
 )
+_CURVED = (
+    "every record's loss has second derivatives of at most smoothness in size everywhere on the "
+    "ball, for all data; no code checks this"
+)
+_APART = "be given if steps may move points apart (convex=False)"
 _BOUNDED = "every record's gradient has a norm of at most clip_norm"
 _HIDDEN = "the batches and all points before the last one stay secret"
 _ORDER = "no record changes its batch, and no batch has more than denominator records"
@@ -67,8 +72,8 @@ class NoisySGD(NoisySteps):
 
     T17 and T18 need steps that move no two points apart, for all data: every record's clipped
     gradient is that of a convex smooth loss. One linear output, clipped record by record, has it. A
-    network, softmax or a clipped sum does not. Compose these: ``Gaussian(...).sampled(...) * n``.
-    The loss is never larger than that of the composed steps.
+    network, softmax or a clipped sum does not. With ``convex=False`` and a ball it is enough that
+    the loss is smooth. The loss is never larger than that of the composed steps.
 
     Args:
         step_size: at most 2 over the largest curvature: ``smoothness`` times the largest batch over
@@ -81,6 +86,8 @@ class NoisySGD(NoisySteps):
             records.
         steps: number of steps.
         smoothness: largest second derivative of a record's loss, above 0.
+        convex: False for a smooth loss that need not be convex, clipped in any way. Steps may then
+            move points apart. This needs ``radius``, unless the regulariser outweighs it.
         regularisation: strong convexity of the regulariser, which is not clipped; at least 0.
         radius: of the ball that every step is projected on; None for no projection.
         population: upper limit of the number of records, needed for ``Poisson`` only.
@@ -98,6 +105,7 @@ class NoisySGD(NoisySteps):
     batches: Drawn | FixedEpochs
     steps: int
     smoothness: float
+    convex: bool = True
     regularisation: float = 0.0
     radius: float | None = None
     population: int | None = None
@@ -119,8 +127,14 @@ class NoisySGD(NoisySteps):
         if isinstance(self.batches, Poisson):
             rule = "be given with Poisson, since it limits the records of a batch"
             require(self.population is not None, "population", None, rule)
+        if not isinstance(self.convex, bool):
+            refuse("convex", self.convex, "be True or False")
         # A step size for which steps move points apart is refused now.
         _ = self.gap, self.multiplier
+        if self.gap < 0.0:
+            require(self.radius is not None, "radius", None, _APART)
+            fixed = isinstance(self.batches, FixedEpochs)
+            require(not fixed, "batches", self.batches, "be drawn, if steps move points apart")
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what they follow from."""
@@ -176,11 +190,16 @@ class NoisySGD(NoisySteps):
     def gap(self) -> float:
         """1 - c: a step moves no two points farther apart than c times their distance.
 
+        It is below 0 only for losses that are not convex.
+
         Raises:
-            ParameterError: steps may move points apart.
+            ParameterError: steps on a convex loss may move points apart.
         """
         step, own = Fraction(self.step_size), Fraction(self.regularisation)
         share = Fraction(self.largest_batch) / Fraction(self.denominator)
+        if not self.convex:
+            slope = abs(1 - step * own) + step * Fraction(self.smoothness) * share
+            return float(1 - slope)
         curvature = Fraction(self.smoothness) * share + own
         # Exact arithmetic, as at the end of the range only rounding would decide.
         room = 2 - step * curvature
@@ -223,21 +242,18 @@ class NoisySGD(NoisySteps):
         once = compose([(plain.curve, self.steps)])
         # The first of several curves represents all of them inside another mechanism.
         every = (*ends, once) if first else (once, *ends)
-        rare = 0.0
-        if isinstance(self.batches, Poisson):
-            rare = rounded_up(math.exp(self._log_excess(int(self.largest_batch))), HUNDREDS)
         return PrivacyLoss(
             LeastOf(every) if ends else once,
             facts,
             theorems=(*plain.theorems, *theorem),
-            assumptions=(*plain.assumptions, *self._assumed),
+            assumptions=(*self._assumed, *plain.assumptions),
             public=plain.public,
-            tv_error=rare,
         )
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        return (_SMOOTH, _BOUNDED, _HIDDEN) + ((IN_BALL,) if self.radius is not None else ())
+        first = _SMOOTH if self.convex else _CURVED
+        return (first, _BOUNDED, _HIDDEN) + ((IN_BALL,) if self.radius is not None else ())
 
     def _sampled(self, multiplier: float, facts: Facts) -> PrivacyLoss:
         """Return the loss of one sampled step with this noise multiplier."""
@@ -272,11 +288,13 @@ class NoisySGD(NoisySteps):
         )
         chance, moved = batches.rate, 1.0 + self._drift
         composed = run.plain(chance)
-        # T18's pair needs other records that are hidden, and the same in both data sets.
-        if isinstance(batches, Poisson) and alone and facts.observer is not Observer.SERVER:
+        # T18's pair needs other records that are hidden, and the same in both data sets. Its payment
+        # does not fall, which is dear if steps move points apart.
+        hidden = isinstance(batches, Poisson) and facts.observer is not Observer.SERVER
+        if hidden and alone and self.gap >= 0.0:
             j, paid, square = run.best_push(chance)
             pair = self._pushed(chance, paid, rounded_up(paid + moved, TENS))
-            return [compose([(pair, j)])], (_PUSHED,), square < composed
+            return [compose([(pair, j), *self._excess])], (_PUSHED,), square < composed
         # With a fixed size another record sends the opposite if this one is not drawn.
         jumps = (2.0, 1.7, 1.4) if isinstance(batches, FixedSize) else (1.2, 1.0, 1.4)
         best = [run.best_split(chance, jump) for jump in jumps]
@@ -284,8 +302,17 @@ class NoisySGD(NoisySteps):
         for split in dict.fromkeys(split for split, _ in best):
             left = math.sqrt(1.0 - split.share) * self.multiplier / moved
             once = self._sampled(rounded_down(left, TENS), facts)
-            curves.append(compose([(once.curve, split.steps), (Gdp(split.mu), 1)]))
+            rounds = [(once.curve, split.steps), (Gdp(split.mu), 1), *self._excess]
+            curves.append(compose(rounds))
         return curves, (_SPLIT,), best[0][1] < composed
+
+    @property
+    def _excess(self) -> list[tuple[Curve, int]]:
+        """The event that a Poisson batch is larger than assumed: it reveals everything."""
+        if not isinstance(self.batches, Poisson):
+            return []
+        rare = rounded_up(math.exp(self._log_excess(int(self.largest_batch))), HUNDREDS)
+        return [(Mix(((1.0 - rare, IDENTITY), (rare, DISJOINT))), 1)] if rare else []
 
     def _pushed(self, chance: float, paid: float, away: float) -> Curve:
         """Return T18's pair of one step: shifts of ``paid`` or, if drawn, ``away``."""
@@ -306,7 +333,7 @@ class NoisySGD(NoisySteps):
         epochs = -(-self.steps // batches.separation)
         factor = moves * cyclic_factor(gap, epochs, batches.separation, self._reach(moves))
         # What rounding adds is closed on its own: shifts add up, and so do their norms.
-        every = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
+        every = math.sqrt(self.steps) if gap <= 0.0 else hidden_state_factor(gap, self.steps)
         mu = (factor + self._drift * every) / self.multiplier
         assumptions = (*self._assumed, _ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))

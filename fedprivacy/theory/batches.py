@@ -15,6 +15,8 @@ Array = NDArray[np.float64]
 
 _PLACES = 96
 """Numbers of last steps that are compared; every one is valid."""
+_MOST = 300.0
+"""Largest logarithm of c^j that is computed, for c above 1."""
 _SHARES = np.geomspace(1e-3, 0.95, 48)
 """Shares of the variance that are compared; every one is valid."""
 
@@ -23,15 +25,21 @@ def spread(gap: float, steps: int) -> float:
     """Return 1 + c + ... + c^(steps - 1) for c = 1 - gap, rounded up.
 
     Args:
-        gap: 1 - c, in [0, 1].
+        gap: 1 - c, at most 1; below 0 for c above 1.
         steps: at least 0.
+
+    Returns:
+        Infinity where the sum would overflow.
     """
     if gap == 0.0 or steps == 0:
         return float(steps)
     if gap == 1.0:
         return 1.0
     power = steps * math.log1p(-gap)
-    return rounded_up(-math.expm1(power) / gap, TENS)
+    if power > _MOST:
+        return math.inf
+    # The exponential errs by the error of its argument, a few units of the argument.
+    return rounded_up(-math.expm1(power) / gap, TENS + 8.0 * UNIT * max(power, 0.0))
 
 
 class _Steps(NamedTuple):
@@ -53,7 +61,7 @@ class _Steps(NamedTuple):
         off = TENS + 8.0 * UNIT * min(abs(power), 750.0)
         twice = -math.expm1(2.0 * power) / (gap * (2.0 - gap))
         once = spread(gap, steps)
-        return cls(rounded_up(math.exp(power), off), once, twice * (1.0 - TENS))
+        return cls(rounded_up(math.exp(power), off), once, twice * (1.0 - 2.0 * off))
 
 
 class Split(NamedTuple):
@@ -76,7 +84,8 @@ class BatchedRun(NamedTuple):
     """Two or more noisy steps on sampled batches. The unit is a record's largest move of a step.
 
     Attributes:
-        gap: 1 - c; a step moves no two points farther apart than c times their distance.
+        gap: 1 - c; a step moves no two points farther apart than c times their distance. Below 0
+            there is a finite ``reach``.
         steps: t.
         multiplier: noise std of a step.
         moved: largest move of a step between neighbours under the same draw: 1, or 2.
@@ -104,6 +113,9 @@ class BatchedRun(NamedTuple):
         """
         numbers = _Steps.last(self.gap, last)
         distance = rounded_up(numbers.left * self.before(last) + self.drift * numbers.once, TENS)
+        # If steps move points apart, the last payment must cover what rounding adds.
+        if self.gap < 0.0 and distance < self.drift * numbers.twice * (1.0 + HUNDREDS):
+            distance = math.inf
         mu = distance / (self.multiplier * math.sqrt(share * numbers.twice))
         return Split(last, share, distance, rounded_up(mu, TENS))
 
@@ -119,7 +131,10 @@ class BatchedRun(NamedTuple):
 
     def places(self) -> list[int]:
         """Return the numbers of last steps to compare, from 1 to ``steps`` - 1."""
-        grid = np.geomspace(1, self.steps - 1, min(_PLACES, self.steps - 1))
+        most = self.steps - 1
+        if self.gap < 0.0:
+            most = max(1, min(most, int(_MOST / math.log1p(-self.gap) * 0.99)))
+        grid = np.geomspace(1, most, min(_PLACES, most))
         return sorted({int(j) for j in np.rint(grid)})
 
     def best_split(self, chance: float, jump: float) -> tuple[Split, float]:

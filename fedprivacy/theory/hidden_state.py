@@ -1,4 +1,4 @@
-"""Hidden-state accounting of noisy gradient descent: theorem T6."""
+"""Hidden-state accounting of noisy gradient descent: theorems T6 and T16."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..errors import integer, non_negative, positive, refuse, require
+from ..errors import integer, positive, real, refuse, require
 from ..rounding import TENS, UNIT, rounded_up
 
 
@@ -77,27 +77,34 @@ def hidden_state_factor(gap: float, steps: int) -> float:
     return math.sqrt(math.tanh(times * half) / math.tanh(half))
 
 
-def nonexpansive_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
-    """Return ``contraction_gap``, or 0 for a convex loss without strong convexity.
+def projected_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
+    """Return 1 - c for a step that ends with a projection; c may be 1, or larger.
 
-    A gradient step of size s on a convex L-smooth loss moves no two points apart if s <= 2 / L.
+    A gradient step of size s on a loss of curvatures between m and L moves two points to at most
+    c = max(1 - s m, s L - 1) times their distance. A convex loss (m >= 0) needs s <= 2 / L. Below 0
+    the loss is not convex, c is above 1, and every s is valid.
 
     Args:
-        step_size: s, in (0, 2 / L].
-        strong_convexity: m, in [0, L]; if it is above 0, s must be below 2 / L.
-        smoothness: L.
+        step_size: s, above 0.
+        strong_convexity: m, at most L.
+        smoothness: L, at least -m.
 
     Raises:
         ParameterError: a value out of its range.
     """
-    if non_negative(strong_convexity=strong_convexity):
+    if strong_convexity > 0.0:
         return contraction_gap(step_size, strong_convexity, smoothness)
     step, smooth = positive(step_size=step_size), positive(smoothness=smoothness)
+    weak = -real(strong_convexity=strong_convexity)
+    require(weak <= smooth, "strong_convexity", -weak, f"be at least -smoothness = {-smooth:g}")
     # Exact arithmetic, as at the end of the range only rounding would decide.
-    fits = Fraction(step) * Fraction(smooth) <= 2
-    rule = f"be at most 2 / smoothness = {2.0 / smooth:.17g}, so that steps move no points apart"
-    require(fits, "step_size", step, rule)
-    return 0.0
+    room = 2 - Fraction(step) * Fraction(smooth)
+    if not weak:
+        rule = (
+            f"be at most 2 / smoothness = {2.0 / smooth:.17g}, so that steps move no points apart"
+        )
+        require(room >= 0, "step_size", step, rule)
+    return float(min(-Fraction(step) * Fraction(weak), room)) if weak else 0.0
 
 
 def projected_factor(gap: float, steps: int, reach: float) -> float:
@@ -108,12 +115,13 @@ def projected_factor(gap: float, steps: int, reach: float) -> float:
     convex set of diameter D. Only the end is seen. Then for every j <= t the end is mu-GDP with mu
     = (s / sd) times
 
-        (c^j D / s + S1) / sqrt(S2),  S1 = 1 + c + ... + c^(j-1),  S2 = 1 + c^2 + ... + c^(2 (j-1)).
+        (c^j D / s + S1) / sqrt(S2),  S1 = 1 + c + ... + c^(j-1),  S2 = 1 + c^2 + ... + c^(2 (j-1)),
 
-    The j with the least number is taken. The result is rounded up.
+    for c > 1 only if c^j D / s + S1 is at least S2. The j with the least number is taken. The
+    result is rounded up.
 
     Args:
-        gap: 1 - c, in [0, 1].
+        gap: 1 - c, at most 1; below 0 for steps that move points apart.
         steps: t, at least 1.
         reach: D / s, above 0.
 
@@ -124,7 +132,7 @@ def projected_factor(gap: float, steps: int, reach: float) -> float:
     '40.000000'
     """
     times = integer(1, steps=steps)
-    require(0.0 <= gap <= 1.0, "gap", gap, "be in [0, 1]")
+    require(real(gap=gap) <= 1.0, "gap", gap, "be at most 1")
     best = positive(reach=reach)
     # Below this number the bound falls with j, above it rises.
     if gap == 0.0:
@@ -139,17 +147,25 @@ def projected_factor(gap: float, steps: int, reach: float) -> float:
 
 
 def _after_free(gap: float, steps: int, reach: float) -> float:
-    """Return the bound of ``projected_factor`` for one j, rounded up."""
+    """Return the bound of ``projected_factor`` for one j, rounded up; infinity if it is not valid.
+
+    With c > 1 it is not computed for sums that overflow.
+    """
     if gap == 0.0:
         return rounded_up((reach + steps) / math.sqrt(steps), TENS)
     if gap == 1.0:
         return rounded_up(1.0, TENS)
     power = steps * math.log1p(-gap)
+    if power > 300.0:
+        return math.inf
     left = math.exp(power) * reach
     once = -math.expm1(power) / gap
     twice = -math.expm1(2.0 * power) / (gap * (2.0 - gap))
     # The exponential errs by the error of its argument, a few units of the argument.
     off = TENS + 8.0 * UNIT * min(abs(power), 750.0)
+    # The last payment must cover what the last step adds (docs/theory/theorems.md).
+    if gap < 0.0 and not (left + once) * (1.0 - off) >= twice * (1.0 + off):
+        return math.inf
     return rounded_up((left + once) / math.sqrt(twice), off)
 
 

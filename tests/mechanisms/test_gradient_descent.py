@@ -293,3 +293,26 @@ def test_balls_of_extreme_sizes():
     for options in ({"step_size": 1e-162, "sensitivity": 7e-162}, {"sensitivity": 5e-324}):
         with pytest.raises(fp.ParameterError, match="noise over sensitivity"):
             projected(noise_std=1e-320, **options).privacy_loss("replace_one")
+
+
+def test_a_loss_that_is_not_convex_has_a_limit_on_a_ball():
+    """And its Bound begins with the assumption that nobody checks."""
+    settings = {"step_size": 0.1, "noise_std": 0.5, "sensitivity": 0.1, "radius": 2.0}
+    ends = [
+        fp.epsilon(
+            fp.NoisyGradientDescent(**settings, strong_convexity=low, smoothness=1.0, steps=10**6),
+            delta=1e-5,
+            adjacency="replace_one",
+        )
+        for low in (0.0, -0.01, -1.0)
+    ]
+    assert ends[0].upper < ends[1].upper < 1.5 * ends[0].upper
+    mu = math.sqrt(2.1 * 4.0 * (0.02 + 0.1 * 4.0)) / 0.5
+    limit = fp.epsilon(fp.GaussianDp(mu=mu, unit="record", adjacency="replace_one"), delta=1e-5,
+                       adjacency="replace_one")  # fmt: skip
+    assert ends[2].upper == pytest.approx(limit.upper, rel=0.03)
+    assert ends[2].assumptions[0].startswith("the loss has curvatures between")
+    with pytest.raises(fp.ParameterError, match="strong_convexity"):
+        fp.NoisyGradientDescent(
+            **settings | {"radius": None}, strong_convexity=-0.01, smoothness=1.0, steps=3
+        )

@@ -156,9 +156,9 @@ def upper(adjacency="add_remove", **options):
 
 def test_epsilon_stops_growing_with_the_steps_on_a_ball():
     """Composed, 100,000 steps cost 25.6."""
-    found = [upper(steps=n, radius=1.0) for n in (1_000, 100_000, 1_000_000)]
-    assert found == pytest.approx([1.828, 8.20, 8.20], abs=0.01)
-    assert 25.5 < upper() < 26.5
+    found = [upper(steps=n, radius=1.0) for n in (1_000, 1_000_000)]
+    assert found == pytest.approx([1.828, 7.94], abs=0.01)
+    assert upper() == pytest.approx(25.57, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,6 @@ def test_a_run_inside_a_sequence_takes_the_best_theorem_for_all():
     run = fp.NoisySGD(**LOGISTIC | {"steps": 50_000}, radius=1.0)
     once, twice = (fp.epsilon(run * k, delta=1e-5, adjacency="add_remove").upper for k in (1, 2))
     assert once < twice < 2.0 * once
-    risk = fp.attack_risk(run, adjacency="add_remove")
-    assert risk.advantage.upper < 1.0
 
 
 @pytest.mark.parametrize(
@@ -232,11 +230,15 @@ def test_rounding_that_hides_a_record_is_refused():
 
 
 def test_the_chance_of_a_larger_batch_is_paid_for():
-    run = fp.NoisySGD(**LOGISTIC)
-    loss = run.privacy_loss("add_remove")
-    assert 0.0 < loss.tv_error <= 1e-20
-    above = 1.0 - fp.NoisySGD(**LOGISTIC | {"steps": 1}).largest_batch / run.largest_batch
-    assert 0.0 <= above < 0.1
+    """At a delta below it the composed steps remain, which no batch makes unsafe."""
+    run = fp.NoisySGD(**LOGISTIC | {"steps": 3_000, "noise_std": 0.35}, radius=0.01)
+    assert run.largest_batch > fp.NoisySGD(**LOGISTIC | {"steps": 1}).largest_batch
+    composed = fp.Gaussian(noise_multiplier=run.multiplier).sampled(run.batches) * run.steps
+    for delta, share in ((1e-10, 0.9), (1e-22, 1.0)):
+        at_end, whole = (
+            fp.epsilon(one, delta=delta, adjacency="add_remove").upper for one in (run, composed)
+        )
+        assert at_end == pytest.approx(whole) if share == 1.0 else at_end < share * whole
 
 
 def test_rescaled_and_recorded_noise():
@@ -246,3 +248,40 @@ def test_rescaled_and_recorded_noise():
     assert list(run.noise_ratios(1.0)) == pytest.approx([1.0])
     with pytest.raises(fp.UnsupportedCombination):
         run.sampled(fp.Poisson(0.5))
+
+
+def test_losses_that_are_not_convex_need_a_ball():
+    small = {"step_size": 0.01, "noise_std": 2e-4}
+    limits = [upper(radius=0.001, convex=False, steps=n, **small) for n in (10**6, 10**8)]
+    assert limits[0] == pytest.approx(limits[1], rel=0.05)
+    assert upper(radius=0.001, steps=10**6, **small) < limits[1] < upper(steps=10**6, **small)
+    loss = fp.NoisySGD(**LOGISTIC, convex=False, radius=1.0).privacy_loss("add_remove")
+    assert "no code checks this" in loss.assumptions[0]
+    # A regulariser that outweighs the loss needs no ball.
+    strong = {"regularisation": 1.0, "step_size": 0.1}
+    assert fp.NoisySGD(**LOGISTIC | strong, convex=False).gap > 0.0
+    for options, text in (
+        ({}, "radius must be given"),
+        ({"radius": 1.0, "batches": fp.FixedEpochs(10)}, "be drawn"),
+        ({"convex": 1}, "convex must be True or False"),
+    ):
+        with pytest.raises(fp.ParameterError, match=text):
+            fp.NoisySGD(**LOGISTIC | {"convex": False} | options)
+
+
+def test_softmax_like_steps_that_expand_lose_no_more_than_the_bound():
+    """Steps x -> 1.1 x, and a pull by one record with probability .2, on an interval."""
+    std, pull, chance, steps = 0.3, 0.1, 0.2, 60
+    empty, drawn = (walk(lambda x, m=m: 1.1 * x + m, std) for m in (0.0, pull))
+    run = fp.NoisySGD(
+        **SGD
+        | {"step_size": pull, "noise_std": std, "steps": steps, "denominator": 2.0}
+        | {"smoothness": 1.0, "clip_norm": 2.0},
+        batches=fp.Poisson(chance),
+        population=2,
+        radius=HALF,
+        convex=False,
+    )
+    assert run.gap == pytest.approx(-0.1)
+    p, q = end([chance * drawn + (1.0 - chance) * empty], steps), end([empty], steps)
+    within(run, p, q, "add_remove")

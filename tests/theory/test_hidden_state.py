@@ -11,8 +11,8 @@ from fedprivacy.mechanisms import NoisyGradientDescent
 from fedprivacy.theory.hidden_state import (
     contraction_gap,
     hidden_state_factor,
-    nonexpansive_gap,
     projected_factor,
+    projected_gap,
 )
 from fedprivacy.training import AgentData, LeastSquares, LocalSolver, ModuleLoss
 from tests.mechanisms.test_gradient_descent import steep
@@ -59,17 +59,27 @@ def every_j(gap, steps, reach):
     c, best = 1.0 - gap, math.inf
     for j in range(1, steps + 1):
         powers = [c**i for i in range(j)]
-        found = (c**j * reach + sum(powers)) / math.sqrt(sum(p * p for p in powers))
-        best = min(best, found)
+        paid, squares = c**j * reach + sum(powers), sum(p * p for p in powers)
+        # The last payment, paid / squares, must cover the last move.
+        if c <= 1.0 or paid >= squares:
+            best = min(best, paid / math.sqrt(squares))
     return best
 
 
-@pytest.mark.parametrize("gap", [0.0, 1e-9, 0.01, 0.3, 0.999, 1.0])
+@pytest.mark.parametrize("gap", [0.0, 1e-9, 0.01, 0.3, 0.999, 1.0, -1e-9, -0.02, -0.5, -3.0])
 @pytest.mark.parametrize("reach", [1e-3, 0.9, 7.3, 55.0, 1e4])
 @pytest.mark.parametrize("steps", [1, 2, 40])
 def test_the_least_number_of_last_steps_is_found(gap, reach, steps):
     found, exact = projected_factor(gap, steps, reach), every_j(gap, steps, reach)
-    assert exact * (1.0 - 1e-12) <= found <= exact * (1.0 + 1e-7)
+    # Above c = 1 the best real number is rounded to an integer that may not be the best.
+    assert exact * (1.0 - 1e-12) <= found <= exact * (1.0 + (1e-7 if gap >= 0.0 else 0.3))
+
+
+def test_payments_that_grow_too_small_are_not_used():
+    """Steps that double distances: from 3 moves apart, few steps may be paid for together."""
+    assert projected_factor(-1.0, 40, 3.0) == pytest.approx((2.0**2 * 3.0 + 3.0) / math.sqrt(5.0))
+    # At ten steps the smallest payment would be .006 of a move.
+    assert every_j(-1.0, 40, 3.0) == pytest.approx(projected_factor(-1.0, 40, 3.0))
 
 
 def test_limits_of_long_runs():
@@ -86,6 +96,9 @@ def test_limits_of_long_runs():
         hidden_state_factor(gap, 10**7), rel=1e-9
     )
     assert projected_factor(gap, 10**300, 1.0) < 10.0
+    # Above c = 1 the same closed form holds.
+    limit = math.sqrt((2.0 + gap) * reach * (2.0 + gap * reach))
+    assert projected_factor(-gap, 10**9, reach) == pytest.approx(limit, rel=1e-6)
 
 
 def law(drift, slope, std, steps, points, ends):
@@ -101,7 +114,14 @@ def law(drift, slope, std, steps, points, ends):
 
 @pytest.mark.parametrize(
     ("slope", "drift", "std", "steps"),
-    [(1.0, 0.01, 0.1, 400), (1.0, 0.05, 0.3, 60), (0.98, 0.02, 0.15, 200), (0.8, 0.1, 0.2, 30)],
+    [
+        (1.0, 0.01, 0.1, 400),
+        (1.0, 0.05, 0.3, 60),
+        (0.98, 0.02, 0.15, 200),
+        (0.8, 0.1, 0.2, 30),
+        (1.03, 0.02, 0.15, 200),
+        (1.2, 0.05, 0.3, 50),
+    ],
 )
 def test_exact_laws_on_an_interval_lose_no_more(slope, drift, std, steps):
     """Neighbours that differ by a constant drift; everything beyond the ends is at the ends."""
@@ -109,7 +129,7 @@ def test_exact_laws_on_an_interval_lose_no_more(slope, drift, std, steps):
     ends = np.concatenate([[-np.inf], 0.5 * (points[1:] + points[:-1]), [np.inf]])
     one, other = (law(sign * drift / 2, slope, std, steps, points, ends) for sign in (1.0, -1.0))
     factor = projected_factor(1.0 - slope, steps, 2.0 / drift)
-    shared = math.sqrt(steps) if slope == 1.0 else hidden_state_factor(1.0 - slope, steps)
+    shared = math.sqrt(steps) if slope >= 1.0 else hidden_state_factor(1.0 - slope, steps)
     mu = drift / std * min(factor, shared)
     for epsilon in np.linspace(0.0, 4.0, 17):
         claimed = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(
@@ -120,15 +140,18 @@ def test_exact_laws_on_an_interval_lose_no_more(slope, drift, std, steps):
 
 
 def test_a_convex_loss_needs_a_step_size_up_to_two_over_smoothness():
-    assert nonexpansive_gap(8.0, 0.0, 0.25) == 0.0
-    assert nonexpansive_gap(1.0, 0.1, 0.25) == contraction_gap(1.0, 0.1, 0.25)
+    assert projected_gap(8.0, 0.0, 0.25) == 0.0
+    assert projected_gap(1.0, 0.1, 0.25) == contraction_gap(1.0, 0.1, 0.25)
+    # Without convexity steps may move points apart: by 1 + s w, or by s L - 1.
+    assert projected_gap(1.0, -0.1, 0.25) == pytest.approx(-0.1)
+    assert projected_gap(10.0, -0.1, 0.25) == -1.0
     for step, low, match in (
         (8.0000001, 0.0, "at most"),
         (8.0, 0.1, "below"),
-        (1.0, -0.1, "at least"),
+        (1.0, -0.3, "at least"),
     ):
         with pytest.raises(ValueError, match=match):
-            nonexpansive_gap(step, low, 0.25)
+            projected_gap(step, low, 0.25)
 
 
 def test_the_smallest_gaps_compose():
