@@ -288,8 +288,8 @@ class NoisySGD(NoisySteps):
         )
         chance, moved = batches.rate, 1.0 + self._drift
         composed = run.plain(chance)
-        # T18's pair needs other records that are hidden, and the same in both data sets. Its payment
-        # does not fall, which is dear if steps move points apart.
+        # T18's pair needs other records that are hidden, and the same in both data sets. Its
+        # payment does not fall, which is dear if steps move points apart.
         hidden = isinstance(batches, Poisson) and facts.observer is not Observer.SERVER
         if hidden and alone and self.gap >= 0.0:
             j, paid, square = run.best_push(chance)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import integer, positive, require
-from ..rounding import HUNDREDS, TENS, THOUSANDS, UNIT, rounded_up
+from ..rounding import HUNDREDS, TENS, THOUSANDS, UNIT, Up, rounded_up
 
 Array = NDArray[np.float64]
 
@@ -115,7 +115,7 @@ class BatchedRun(NamedTuple):
         distance = rounded_up(numbers.left * self.before(last) + self.drift * numbers.once, TENS)
         # If steps move points apart, the last payment must cover what rounding adds.
         if self.gap < 0.0 and distance < self.drift * numbers.twice * (1.0 + HUNDREDS):
-            distance = math.inf
+            distance = Up(math.inf)
         mu = distance / (self.multiplier * math.sqrt(share * numbers.twice))
         return Split(last, share, distance, rounded_up(mu, TENS))
 
