@@ -45,6 +45,7 @@ def has_commands(page: Path) -> bool:
 RUN = [page for page in PAGES if blocks(page, "python") or has_commands(page)]
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_python_blocks(page, tmp_path, monkeypatch):
     """With the commands between them; a block whose first line names a file is that file too."""

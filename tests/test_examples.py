@@ -55,6 +55,7 @@ def test_example(path, tmp_path, monkeypatch, capsys, request):
     assert doctest.OutputChecker().check_output(expected, printed, FLAGS), printed
 
 
+@pytest.mark.slow
 def test_the_tutorials_draws_pass_their_own_diagnosis(seeded_samplers):
     from fedprivacy import training
 

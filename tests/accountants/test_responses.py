@@ -89,6 +89,7 @@ FAR = [
 ]
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize(("times", "total"), FAR)
 def test_numbers_of_rounds_beyond_every_library_function(times, total):
     """For tiny responses the loss is normal: the composed curve is that of a Gaussian pair."""
@@ -102,6 +103,7 @@ def test_numbers_of_rounds_beyond_every_library_function(times, total):
             assert exact * (1 - mpmath.mpf(10) ** -9) <= 1e-5 <= exact * (1 + mpmath.mpf("1e-3"))
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("times", [2**31 - 1, 2**31, 3 * 10**9, 10**15, 10**17])
 @pytest.mark.parametrize("name", ["rdp", "advanced"])
 def test_nothing_is_never_certified(times, name):

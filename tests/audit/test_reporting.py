@@ -399,6 +399,7 @@ def test_of_a_run_of_everybody_no_draw_is_supposed():
     assert found.verdict == "FAILS" and "Poisson" not in "".join(found.reasons)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_the_box_gives_every_observers_number(tmp_path):
     """In federated learning the server knows the cohort: the kindest observer is not enough."""
     run = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1)) * 20

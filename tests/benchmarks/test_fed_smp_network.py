@@ -69,6 +69,7 @@ def agree(found, truth):
     return max(most) < 5e-5 and last < 0.02
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("factors", [256, 0], ids=["outer products", "written"])
 @pytest.mark.parametrize("records", [10, 9, 1])
 def test_updates_are_those_of_double_precision(network, data, records, factors, monkeypatch):

@@ -31,6 +31,8 @@ ADD = ["--adjacency", "add_remove"]
 TRAIN = ["--rounds", "1", "--seed", "1"]
 TABLE = ROOT / "tests" / "corpus" / "settings.csv"
 """A table of settings, one run a row."""
+FEW = [*("--set", "rounds=5", "--set", "local_steps=5", "--set", "temperature=1")]
+FEW += ["--set", "correlation=0"]
 CALLS = {
     "epsilon": [*RUN, *ADD, "--delta", "1e-5"],
     "delta": [*RUN, *ADD, "--epsilon", "1"],
@@ -38,7 +40,7 @@ CALLS = {
     "explain": [*RUN, *ADD, "--delta", "1e-5"],
     "tradeoff": [*RUN, *ADD, "--fpr", "0.01,0.1"],
     "pareto": [*RUN[:2], *ADD, "--delta", "1e-5", "--output", "front.png"],
-    "choose": ["--epsilon", "5", "--delta", "1e-5", "--set", "rounds=5", "--set", "local_steps=5"],
+    "choose": ["--epsilon", "5", "--delta", "1e-5", *FEW],
     "papers list": ["fed-smp/table-1"],
     "papers run": ["fa-ld/figure-1c", "--cells", "rho-0"],
     "audit": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
@@ -54,6 +56,7 @@ CALLS = {
 }
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "demo" else []) for n in ANSWERS]
 )

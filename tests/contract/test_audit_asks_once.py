@@ -208,9 +208,10 @@ def test_a_whole_ledgers_number_is_not_qualified(tmp_path):
 
 
 def run_with(path, refused):
-    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(3.0, 1e-5)) as ledger:
+    step = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Everyone())
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(9.0, 1e-5)) as ledger:
         for _ in range(3):
-            number = ledger.intent(STEP, clip_norm=1.0, noise_std=2.0)
+            number = ledger.intent(step, clip_norm=1.0, noise_std=2.0)
             ledger.done(number, cohort=5, arrived=5 - refused, refused=refused, noise_std=2.0)
         ledger.close()
     return fp.audit(path)

@@ -141,7 +141,7 @@ ASKING = [case for case in ANSWERS if "asks" in case]
 
 @pytest.mark.parametrize("case", ASKING, ids=named)
 def test_one_answer_names_everything_that_is_missing(case):
-    """What an answer offers to paste completes the file: nothing more is asked for."""
+    """What an answer offers to paste completes the file."""
     path, given = CORPUS / case["file"], facts_of(case)
     message = message_of(ANSWERS.index(case))
     if "State it" not in message:
@@ -169,7 +169,7 @@ def check_verdict(found, case):
         return
     name, *numbers = case["run"]["sampling"]
     if (name, case["adjacency"]) == ("shuffled", "add_remove"):
-        # No theorem bounds this run from above, so the lower end alone decides.
+        # No theorem bounds this run from above, and its lower end decides.
         assert found.bound.upper == float("inf") > found.bound.lower
         return
     step = fp.Gaussian(noise_multiplier=case["run"]["noise"]).sampled(SCHEMES[name](*numbers))

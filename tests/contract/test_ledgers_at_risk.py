@@ -148,7 +148,14 @@ def test_a_disk_that_becomes_full_loses_nothing(name, when, tmp_path):
 
 
 # Rows of correlated noise are not charged without a ledger.
-@pytest.mark.parametrize("name", [one for one in LOOPS if one not in ("server", "dp-ftrl")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] * (one == "skellam"))
+        for one in LOOPS
+        if one not in ("server", "dp-ftrl")
+    ],
+)
 def test_a_budget_without_a_ledger_says_that_the_seed_was_fixed(name):
     for seed, told in ((None, ()), (3, ("the seed was fixed",))):
         loop, data, unit = begun(name)

@@ -533,6 +533,7 @@ def test_truncated_samples_of_nobody_release_nothing():
         from_event(dpa.TruncatedSubsampledGaussianDpEvent(60, 0.1, 9, 0.0))
 
 
+@pytest.mark.fast_cells("10")
 @pytest.mark.parametrize("count", [1, 10])
 def test_their_distributions_know_replace_one(count):
     for event in (G, dpa.PoissonSampledDpEvent(0.1, G)):

@@ -184,6 +184,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.fast_cells(12)
 @pytest.mark.parametrize(("scheme", "adjacency", "observer"), CELLS, ids=repr)
 def test_a_ledger_is_worth_what_its_rounds_are(tmp_path, scheme, adjacency, observer):
     """Rounds that were done or never confirmed count; aborted ones do not."""

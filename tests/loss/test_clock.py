@@ -60,7 +60,7 @@ def test_an_attempt_ends_when_the_time_is_up(run, ask, slow):
 def test_a_deadline_before_the_first_moments_is_no_error():
     """Many different rounds, which are grouped; even their moments take longer."""
     scheme = fp.FixedSize(2, population=40)
-    steps = [fp.Gaussian(noise_multiplier=2.0 + i / 100) for i in range(50)]
+    steps = [fp.Gaussian(noise_multiplier=2.0 + i / 100) for i in range(20)]
     run = functools.reduce(operator.add, (step.sampled(scheme, held=3) for step in steps))
     found = fp.epsilon(run, delta=1e-5, adjacency="zero_out", deadline=0.05)
     assert found.lower <= found.upper < math.inf and found.reason

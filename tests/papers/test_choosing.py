@@ -27,6 +27,7 @@ def chosen(system):
     return fp.choose(system, fixed=FIXED[system], **BUDGET)
 
 
+@pytest.mark.fast_cells("fa-ld", "fed-plt")
 @pytest.mark.parametrize("system", FIXED)
 def test_what_is_chosen_keeps_the_budget_and_its_numbers_are_those_of_its_run(system):
     found, fixed = chosen(system), FIXED[system]
@@ -56,8 +57,8 @@ def test_no_setting_of_a_grid_is_better():
 @pytest.mark.parametrize(
     ("system", "fixed"),
     [
-        ("fa-ld", {"local_steps": 5}),
-        pytest.param("fa-hmc", {"iterations": 5, "leapfrog_steps": 1}, marks=pytest.mark.slow),
+        pytest.param("fa-ld", {"local_steps": 5}, marks=pytest.mark.slow),
+        ("fa-hmc", {"iterations": 5, "leapfrog_steps": 1}),
     ],
 )
 def test_a_problem_of_one_s_own_is_a_target_and_a_sensitivity(system, fixed):

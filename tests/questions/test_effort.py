@@ -118,6 +118,9 @@ def unhurried(question):
     return QUESTIONS[question](SLOW)
 
 
+@pytest.mark.fast_cells(
+    "epsilon", "delta", "profile", "calibrate", "attack_risk", "audit", "account", "pareto"
+)
 @every
 def test_a_deadline_ends_every_question_with_a_certified_answer(question):
     fine = {"tolerance": 1e-8}

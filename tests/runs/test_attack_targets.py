@@ -59,6 +59,7 @@ def ten_clip_norms(patch):
     )
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_right_loop_is_not_accused(name):
     found = attacked(name, rounds=2)
@@ -75,6 +76,7 @@ TAMPERED = [
 ]
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize(("name", "fault"), TAMPERED)
 def test_a_tampered_loop_is_found(name, fault, monkeypatch):
     fault(monkeypatch)

@@ -200,6 +200,7 @@ def test_the_mixture_event_of_dp_accounting_agrees(k, q, z, rounds):
     assert bound.lower - 1e-6 <= theirs <= bound.upper + 2e-3
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("k, q, z", [(10**4, 1e-4, 5.0), (10**4, 0.01, 200.0), (3000, 0.1, 100.0)])
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_large_clients_are_certified(k, q, z, adjacency):

@@ -87,6 +87,7 @@ def by_way_of_none(weights, z, there, back, epsilon):
     return truth.mixture_delta((p, q), mpf(epsilon))
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("draws, p, z", [(3, 1 / 30, 4.0), (5, 0.05, 1.5), (4, 0.6, 2.0)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.6, 2.0])
 def test_one_zero_out_round_has_the_profile_of_theorem_t5(draws, p, z, epsilon):

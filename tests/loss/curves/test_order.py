@@ -91,6 +91,7 @@ def test_what_is_of_no_known_order_is_refused(curves):
         bound(curves, Side.UP)
 
 
+@pytest.mark.fast_cells("add_remove-pld", "add_remove-rdp")
 @pytest.mark.parametrize("name", list(ACCOUNTANTS))
 @pytest.mark.parametrize(
     "adjacency",

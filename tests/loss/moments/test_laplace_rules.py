@@ -96,6 +96,7 @@ def test_folds_of_samples_hold_the_truth(seed):
 TURNING = {3, 4}
 
 
+@pytest.mark.fast_cells("0", "1", "2", "7")
 @pytest.mark.parametrize(
     "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s in TURNING)) for s in range(10)]
 )
@@ -112,6 +113,7 @@ def test_moments_fall_as_they_say(seed):
             assert mpmath.log(abs(exact)) <= decay.log_rest[k] + 1e-12
 
 
+@pytest.mark.fast_cells("0", "3", "9")
 @pytest.mark.parametrize("seed", range(12))
 def test_runs_meet_their_lattices(seed):
     rng = random.Random(200 + seed)

@@ -523,6 +523,9 @@ def test_gaussians_hold_the_closed_form(mu, delta):
 SINGLE = [sampled(1.0, 0.1), replaced(0.8, 0.2), zeroed(1.2, 0.05), zeroed(0.3, 1e-6)]
 
 
+@pytest.mark.fast_cells(
+    "1e-08-Sampled(inner=Gdp(mu=1.0), q=0.1)", "1e-08-GaussianMix(std=1.2, p=((0.95, -1.0), (0"
+)
 @pytest.mark.parametrize("curve", SINGLE, ids=lambda c: repr(c)[:40])
 @pytest.mark.parametrize("tolerance", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-8])
 def test_one_round_holds_the_truth(curve, tolerance):

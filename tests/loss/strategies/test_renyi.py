@@ -75,6 +75,7 @@ def test_an_adaptive_budget_allows_the_rounds_that_exact_moments_allow():
 BILLIONS = [(1.0, 1e-6), (50.0, 1e-3), (10.0, 0.01)]
 
 
+@pytest.mark.fast_cells("1.0-1e-06", "10.0-0.01")
 @pytest.mark.parametrize(("z", "q"), BILLIONS)
 def test_nothing_jumps_at_billions_of_rounds(z, q):
     """An absolute error of 1e-8 a round chose the order: .45 became 52,900 at 7.3e9 rounds."""

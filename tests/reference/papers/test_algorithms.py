@@ -143,6 +143,7 @@ def same_law(found, other):
     assert (np.abs(one.mean(0) - two.mean(0)) < 6.5 * error).all()
 
 
+@pytest.mark.fast_cells("0.6")
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
 def test_fa_ld(correlation):
     settings = {"step_size": 0.1, "temperature": 1.5, "correlation": correlation}
