@@ -61,7 +61,13 @@ def _sampled(node: Node) -> str:
     return f"{inner}.{node.kind}({scheme_code(node.values['scheme'])})"
 
 
+def _batched(node: Node) -> str:
+    values = {k: v for k, v in node.values.items() if k != "batches"}
+    return f"{_call(Node(node.kind, values))[:-1]}, batches={scheme_code(node.values['batches'])})"
+
+
 _CODE = {
+    "NoisySGD": _batched,
     "sampled": _sampled,
     "in_cohort": _sampled,
     "repeat": lambda node: f"({node.inside[0]}) * {node.values['times']}",
@@ -332,6 +338,32 @@ def hamiltonian(draw: Draw) -> Node:
     )
 
 
+def batches(draw: Draw) -> Node:
+    """Return noisy SGD on Poisson batches, in a fixed order, or of a fixed size."""
+    drawn = {"probability": draw.spread(0.01, 1.0)}
+    scheme = draw.pick(
+        (3, ("Poisson", drawn)),
+        (1, ("FixedEpochs", {"separation": draw.whole(1, 40)})),
+        (1, ("FixedSize", {"size": 1, "population": draw.whole(1, 100)})),
+    )
+    # A batch of all records must not move points apart.
+    size = draw.whole(1, 50)
+    return Node(
+        "NoisySGD",
+        {
+            "step_size": 1.0,
+            "noise_std": draw.noise() / size,
+            "clip_norm": 1.0,
+            "denominator": float(size),
+            "steps": draw.whole(1, 300),
+            "smoothness": draw.spread(1e-3, 1.0),
+            "population": size if scheme[0] == "Poisson" else None,
+            "batches": scheme,
+            **({"radius": draw.spread(0.01, 100.0)} if draw.chance(0.3) else {}),
+        },
+    )
+
+
 def descent(draw: Draw) -> Node:
     convex = draw.chance(0.6)
     alpha = draw.spread(0.1, 3.0)
@@ -417,6 +449,7 @@ _KINDS = (
     (10, langevin),
     (5, hamiltonian),
     (6, descent),
+    (6, batches),
     (3, splitting),
     (14, nested),
     (5, parallel),

@@ -33,7 +33,13 @@ Law = list[tuple[Any, int]]
 
 SUMS = ("Gaussian", "Laplace", "SparsifiedPerturbation")
 WHOLE = ("DistributedDiscreteGaussian", "Skellam")
-UPLOADS = ("FederatedLangevin", "FederatedHamiltonian", "NoisyGradientDescent", "SplittingRun")
+UPLOADS = (
+    "FederatedLangevin",
+    "FederatedHamiltonian",
+    "NoisyGradientDescent",
+    "NoisySGD",
+    "SplittingRun",
+)
 STATED = ("ApproximateDp", "RenyiDp", "GaussianDp", "ConcentratedDp")
 SAME = Part(1.0, "same")
 APART = Part(1.0, "apart")
@@ -197,11 +203,40 @@ def _bare(node: Node, adjacency: str, observer: str) -> Rounds:
         return (((_stated(node),), 1),)
     if node.kind in ("RandomizedResponse", "DiscreteLaplace", "MixtureOfGaussians"):
         return (((_finite(node, adjacency),), 1),)
+    if node.kind == "NoisySGD":
+        return _batched(node.values, adjacency, observer)
     if adjacency != "replace_one":
         raise Unknown
     if node.kind in WHOLE:
         raise Unknown
     return _upload(node, observer)
+
+
+def _batched(v: dict[str, Any], adjacency: str, observer: str) -> Rounds:
+    """Return the end of steps on linear losses: a binomial number of equal moves.
+
+    A fixed size draws one record; all others send 0, which the account does not assume.
+    """
+    name, scheme = v["batches"]
+    if "radius" in v or adjacency == "replace_one" or observer == "server":
+        raise Unknown
+    if adjacency == "add_remove" and name != "Poisson":
+        raise Unknown
+    steps, moved = v["steps"], 1 / (mpf(v["noise_std"]) * v["denominator"])
+    move = moved / mpmath.sqrt(steps)
+    if name == "FixedEpochs":
+        times = -(-steps // scheme["separation"])
+        return (((Part(1.0, "normal", ((1.0, times * move),), ((1.0, mpf(0)),)),), 1),)
+    chance = scheme.get("probability") or scheme["size"] / scheme["population"]
+    if steps > 60 or chance == 1.0:
+        raise Unknown
+    law = tuple(
+        (float(mpmath.binomial(steps, k) * mpf(chance) ** k * (1 - mpf(chance)) ** (steps - k)), k)
+        for k in range(steps + 1)
+    )
+    kept = tuple((w, k * move) for w, k in law if w > 1e-15)
+    left = math.fsum(w for w, _ in kept)
+    return (((Part(1.0, "normal", tuple((w / left, m) for w, m in kept), ((1.0, mpf(0)),)),), 1),)
 
 
 def _finite(node: Node, adjacency: str) -> Part:
