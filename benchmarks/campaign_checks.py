@@ -251,7 +251,7 @@ class Checker:
         curves = list(dict.fromkeys(kinds(loss.curve)))
         curve = self.rng.choice(curves)
         turned = self.rng.choice([curve, curve.swap()])
-        # Several curves may dominate the same run; each has ends of its own.
+        # Several curves may dominate the same run, each with other ends.
         several = readings(turned)
         turned, ends = self.rng.choice(several), []
         for name, way in brackets(turned, bound.given, self.setting.tolerance):

@@ -296,7 +296,7 @@ def test_balls_of_extreme_sizes():
 
 
 def test_a_loss_that_is_not_convex_has_a_limit_on_a_ball():
-    """And its Bound begins with the assumption that nobody checks."""
+    """And its Bound begins with the assumption that no code checks."""
     settings = {"step_size": 0.1, "noise_std": 0.5, "sensitivity": 0.1, "radius": 2.0}
     ends = [
         fp.epsilon(

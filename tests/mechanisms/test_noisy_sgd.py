@@ -1,4 +1,4 @@
-"""Noisy SGD of which the end is seen: bounds against exact laws in one dimension, and refusals."""
+"""Noisy SGD that shows its end: bounds against exact laws in one dimension, and refusals."""
 
 import itertools
 import math
@@ -62,7 +62,7 @@ def within(run, p, q, adjacency, share=1.0):
 
 @pytest.mark.parametrize(("chance", "steps", "slope"), [(0.2, 20, 0.0), (0.5, 60, 0.3)])
 def test_poisson_batches_on_an_interval_lose_no_more_than_the_bound(chance, steps, slope):
-    """One record pulls right whenever it is drawn; the others do nothing, or pull to the middle."""
+    """One record pulls right whenever it is drawn; the others stay, or pull to the middle."""
     std, pull = 0.3, 0.1
     empty = walk(lambda x: (1.0 - slope) * x, std)
     drawn = walk(lambda x: (1.0 - slope) * x + pull, std)

@@ -1,4 +1,4 @@
-"""Batches of which only the end is seen: payments close the distance, and are the cheapest."""
+"""Batches with only the end seen: payments close the distance, and are the cheapest."""
 
 import itertools
 import math
