@@ -13,7 +13,9 @@ os.environ["MATPLOTLIBRC"] = str(HERE / "_static" / "matplotlibrc")
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[threads] = "1"
 
+import flows  # noqa: E402
 import inventories  # noqa: E402
+import members  # noqa: E402
 import notebooks  # noqa: E402
 import pictures  # noqa: E402
 import tables  # noqa: E402
@@ -69,6 +71,7 @@ intersphinx_mapping = inventories.write(GENERATED)
 
 tables.write(GENERATED)
 pictures.write(GENERATED)
+flows.write(GENERATED)
 notebooks.write(HERE / "tutorials", HERE / "notebooks")
 
 
@@ -100,6 +103,24 @@ def right_way_back(app, pagename, templatename, context, doctree):
     context["body"] = re.sub(back, mended, context["body"])
 
 
+def skip(app, what, name, obj, skipped, options):
+    """Leave internal members out of a class's page; None keeps Sphinx's own decision."""
+    page = app.env.docname
+    owner = page.removeprefix(members.GENERATED)
+    module, _, kind = owner.rpartition(".")
+    found = getattr(sys.modules.get(module), kind, None)
+    bases = getattr(found, "__mro__", ())
+    fields = {field for base in bases for field in vars(base).get("__annotations__", ())}
+    return True if members.is_hidden(page, what, name, fields) else None
+
+
+def shorten(app, pagename, templatename, context, doctree):
+    """Shorten the sidebar of every page."""
+    tree = "furo_navigation_tree"
+    if tree in context:
+        context[tree] = members.short_sidebar(context[tree])
+
+
 def home_of(app, module, attribute):
     """Return the module whose source holds an object; of what is in a class, that of the class.
 
@@ -115,4 +136,6 @@ def setup(app):
     app.extensions["sphinx-mathjax-offline"].parallel_read_safe = True
     app.connect("html-page-context", right_way_back)
     app.connect("viewcode-follow-imported", home_of)
+    app.connect("html-page-context", shorten, priority=900)
+    app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-docstring", plain_bars)

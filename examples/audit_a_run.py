@@ -3,6 +3,8 @@
 The log has cohorts of exactly 100 of 6,000 clients, and noise of 2.8 on a sum clipped to 2. The
 claim is the epsilon of Poisson sampling at the same rate.
 
+A demonstration: the log is made up.
+
 Prints::
 
     FAILS, according to an imported record

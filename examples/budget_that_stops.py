@@ -3,6 +3,8 @@
 The last rounds use less noise. If the schedule depends on earlier outputs, set ``adaptive=True``.
 Composed bounds do not hold then, and a privacy filter decides.
 
+A demonstration: rounds are priced, and no data are used.
+
 Prints::
 
     fixed schedule: ... rounds, spent epsilon at most 1.9...

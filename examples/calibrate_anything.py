@@ -2,6 +2,8 @@
 
 The result is on the private side of the budget, with a certified bound.
 
+A demonstration: settings are priced, and no data are used.
+
 Prints::
 
     noise multiplier 1.19..., epsilon at most 1.00

@@ -1,5 +1,7 @@
 """dp-accounting: its events, our interval, in its own interface.
 
+A demonstration: events are priced, and no data are used.
+
 Prints::
 
     PoissonSampledDpEvent(..., event=GaussianDpEvent(noise_multiplier=1.4)) 100 times

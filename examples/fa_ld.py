@@ -1,5 +1,7 @@
 """FA-LD on a target with a known law: epsilon against the distance W2 to the posterior.
 
+A demonstration: exact laws are computed, and no chain is run.
+
 Prints::
 
     step size 1e-05: epsilon at most 0.42, W2 0.002...

@@ -3,6 +3,8 @@
 Twenty agents each solve a small local problem in every round, with noise. The steps on a logistic
 loss contract, so 50 local steps cost little more than five.
 
+A demonstration: the loop draws the noise that is priced, but no ledger records the rounds.
+
 Prints::
 
     5 local steps: epsilon at most 2.1...

@@ -3,6 +3,8 @@
 The server sends the mask. The number k of kept coordinates changes accuracy and bytes, not epsilon.
 The noise on each kept coordinate is the same, so fewer coordinates carry less noise in total.
 
+A demonstration: the loop draws the noise that is priced, but no ledger records the rounds.
+
 Prints::
 
     kept 650 of 650: accuracy 0..., 2600 bytes an update

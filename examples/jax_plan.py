@@ -1,10 +1,9 @@
-"""Train with jax_privacy and optax: its execution plan gives the event, our ledger the record.
+"""Correct end to end: jax_privacy trains by its execution plan, and our ledger is audited.
 
 Prints::
 
     HOLDS: epsilon is at most 4.00 after 60 steps
     right for more than half of the test images
-
 """
 
 import os

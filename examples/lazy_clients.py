@@ -1,5 +1,7 @@
 """A million simulated clients, each built when it is drawn and dropped when its work is done.
 
+A demonstration of size: no ledger records the rounds.
+
 Prints::
 
     2 rounds, parameters of shape (42,)

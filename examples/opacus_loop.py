@@ -1,6 +1,7 @@
 """Opacus: train with it, check the budget before every step, and audit its own history.
 
-Needs ``pip install opacus``. Opacus draws Poisson batches and protects records under add_remove.
+Correct end to end: Opacus draws Poisson batches and protects records under add_remove, and its
+history is audited. Needs ``pip install opacus``.
 
 Prints::
 

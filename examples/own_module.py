@@ -3,6 +3,9 @@
 ``WithReplacement`` draws clients one after the other, and a client that is drawn twice counts
 twice. ``server_learning_rate`` is the second step size; it has no privacy cost.
 
+Correct end to end: the ledger records the rounds, and its account agrees with the plan. The data
+are made up.
+
 Prints::
 
     20 rounds, accuracy 0...

@@ -1,6 +1,6 @@
 """I have a loop: it stays in plain PyTorch and checks the budget before every round.
 
-Five calls make it private and auditable: ``budget.allows``, ``log.intent``, ``step.contribution``
+Correct end to end. Five calls do it: ``budget.allows``, ``log.intent``, ``step.contribution``
 (which clips), ``step.release`` (which draws the noise) and ``log.done``.
 
 Prints::

@@ -7,6 +7,8 @@ The chain starts far from the posterior, so its first 20 rounds are dropped (bur
 released nevertheless, so they cost epsilon. With fewer records the same number of independent draws
 costs a larger epsilon.
 
+A demonstration: the chain draws the noise that is priced, but no ledger records it.
+
 Prints::
 
     epsilon in [..., 5.4...] at delta = 1e-05 (record level, ...), of which burn-in 0.2

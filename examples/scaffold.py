@@ -1,5 +1,7 @@
 """SCAFFOLD, whose control variates correct the steps of clients with different data.
 
+A demonstration: the loop draws the noise that is priced, but no ledger records the rounds.
+
 Prints::
 
     2 rounds cost epsilon at most 3.2

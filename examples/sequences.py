@@ -1,7 +1,8 @@
 """I train on sequences: an LSTM and a causal transformer, with a label at every position.
 
-A digit is a sequence of eight rows, and the label at each row is its class. The transformer's mask
-and positions are constant buffers, which are allowed; running statistics are refused.
+A demonstration: no ledger records the rounds. A digit is a sequence of eight rows, and the label at
+each row is its class. The transformer's mask and positions are constant buffers, which are allowed;
+running statistics are refused.
 
 Prints::
 

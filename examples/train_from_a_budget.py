@@ -3,6 +3,8 @@
 200 clients share the digits of the package. The noise follows from the budget, the ledger from the
 rounds, and the verdict from the ledger.
 
+Correct end to end: from the budget to the audit of the recorded rounds.
+
 Prints::
 
     noise multiplier 0.9...

@@ -2,6 +2,8 @@
 
 A record's epsilon and a client's epsilon are different statements about one run.
 
+A demonstration: rounds are priced, and no data are used.
+
 Prints::
 
     a record: epsilon in [1.17..., 1.25...] at delta = 1e-05 (record level, ...)

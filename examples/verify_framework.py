@@ -4,6 +4,8 @@
 the noise, its independence of the data, and the clip norm. A correct mechanism fails with
 probability 1e-3 at most. The second call states a noise that the step does not have.
 
+A demonstration: a single step is tested, and no run is accounted.
+
 Prints::
 
     no failure

@@ -226,3 +226,42 @@ def test_a_picture_has_words_and_ids_of_its_own():
         assert 'role="img"' in drawn and pictures.PICTURES[name][0] in drawn
         assert all(one.startswith(f"{name}-") for one in re.findall(r' id="([^"]+)"', drawn))
         assert pictures.INK not in drawn
+
+
+def test_a_class_s_page_shows_the_members_that_users_call(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    pages = extension("members")
+
+    def hidden(kind, name, fields=()):
+        return pages.is_hidden(f"reference/generated/fedprivacy.{kind}", "class", name, fields)
+
+    for shown in ("contribution", "release", "sampled", "in_cohort"):
+        assert hasattr(fp.Gaussian, shown) and not hidden("Gaussian", shown)
+    for internal in ("knows_norm", "noise_ratios", "worst_scheme", "loss_under"):
+        assert hasattr(fp.Gaussian, internal) and hidden("Gaussian", internal)
+        assert not hidden("Mechanism", internal), "authors of mechanisms read about it there"
+    assert not hidden("Bound", "resolution", ["resolution"]) and not hidden("Bound", "to_dict")
+
+
+def test_the_reference_is_one_line_of_the_sidebar():
+    pytest.importorskip("bs4")
+    item = '<li class="toctree-l1 has-children"><a>{}</a><ul><li><a>one</a></li></ul></li>'
+    tree = f"<ul>{item.format('Reference')}{item.format('Theory')}</ul>"
+    assert extension("members").short_sidebar(tree).count("<a>one</a>") == 1
+
+
+def test_diagrams_of_loops_follow_their_calls():
+    pytest.importorskip("torch")
+    pages = extension("flows")
+    runs = {name: run() for name, run in pages.loops().items()}
+    kinds = {name: [mark.kind for mark in pages.flat(steps)] for name, steps in runs.items()}
+    for name, order in kinds.items():
+        assert order.index("clip") < order.index("noise") < order.index("release"), name
+    for name in ("DP-FedAvg", "Fed-SMP", "DP-FTRL", "SCAFFOLD"):
+        assert "secure aggregation" in pages.verdict(runs[name])
+        (folded,) = [step for step in runs[name] if not hasattr(step, "words")]
+        assert folded[0] == pages.CLIENTS and folded[1][0].kind == "clip"
+    for name in ("FA-LD", "FA-HMC", "Fed-PLT"):
+        assert "no trusted server" in pages.verdict(runs[name])
+    assert pages.folded(list("abababc")) == [(3, ("a", "b")), "c"]
+    assert pages.drawn(runs["FA-LD"]).count("<li") == 7

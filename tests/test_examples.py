@@ -95,6 +95,17 @@ def test_examples_are_short(path):
     assert 10 <= len(path.read_text(encoding="utf-8").splitlines()) <= most
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_says_whether_its_run_is_private(path):
+    """An example that claims to be correct leaves a ledger, or the record of its library."""
+    text = path.read_text(encoding="utf-8")
+    said = ast.get_docstring(ast.parse(text)) or ""
+    correct, shown = "Correct end to end" in said, "A demonstration" in said
+    assert correct != shown
+    assert not correct or "Ledger" in text or "state_dict" in text
+    assert not shown or "Ledger.create" not in text
+
+
 @pytest.mark.parametrize("where", ["example", "tutorial"])
 def test_the_own_loops_send_what_a_client_did_and_leave_the_servers_weights_alone(where):
     """Parameters made of a vector live in it: trained in place, clients wrote to the weights."""

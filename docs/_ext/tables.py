@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def write(folder: Path) -> None:
         "matrix": matrix(),
         "rules": rules(),
         "ratios": ratios(),
+        "before": before(),
         "correlated_matrix": correlated_matrix(),
         "whole_matrix": whole_matrix(),
         "messages": messages_table(),
@@ -108,7 +110,8 @@ def grid(name: str, groups: dict[str, list[str]], rows: dict[str, list[Cell]]) -
     heads = [f'<th{span} scope="col"></th>']
     for group, columns in groups.items():
         heads.append(f'<th colspan="{len(columns)}" scope="colgroup">{group}</th>')
-    lines = [f'<table class="answers docutils">\n<thead>\n<tr>{"".join(heads)}</tr>']
+    kind = "answers" if several else "answers many"
+    lines = [f'<table class="{kind} docutils">\n<thead>\n<tr>{"".join(heads)}</tr>']
     if several:
         names = [column for columns in groups.values() for column in columns]
         lines.append(
@@ -182,7 +185,7 @@ def below(run: fp.Mechanism, adjacency: Adjacency, observer: Observer) -> str:
 
 def reason_of(refusal: FedPrivacyError, who: Any) -> str:
     """Return the first sentence of a refusal, without the settings of this row."""
-    text = re.sub(r"\([^()]*=[^()]*\)", "", str(refusal).partition("; ")[0])
+    text = re.sub(r" ?\([^()]*=[^()]*\)|, got .*", "", str(refusal).partition("; ")[0])
     return re.sub(rf"^{type(who).__name__}\b", "the scheme", text)
 
 
@@ -240,35 +243,82 @@ def at_rate(q: float) -> dict[str, Any]:
     }
 
 
-def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float | None:
-    """Return upper over lower end, or None where the cell is refused."""
+def at(scheme: str, setting: tuple[float, float, int]) -> fp.Mechanism:
+    """Return a setting's run under one scheme."""
     noise, q, rounds = setting
     who = at_rate(q)[scheme]
     count = max(1, round(rounds * q)) if hasattr(who, "rounds_per_epoch") else rounds
+    return fp.Gaussian(noise_multiplier=noise).sampled(who) * count
+
+
+def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float | None:
+    """Return upper over lower end, or None where the cell is refused."""
     try:
-        found = fp.epsilon(fp.Gaussian(noise_multiplier=noise).sampled(who) * count, **ask)
+        found = fp.epsilon(at(scheme, setting), **ask)
     except FedPrivacyError:
         return None
     return found.upper / found.lower
 
 
 def ratios() -> str:
-    """Return how far apart both ends are, cell by cell, and why where that is more than 2 %."""
-    lines = [
-        "| scheme | adjacency | observer | ratio, three settings | why |",
-        "|---|---|---|---|---|",
-    ]
-    seen = (Observer.AGGREGATE, Observer.SERVER)
-    for scheme, adjacency, observer in product(at_rate(0.1), Adjacency, seen):
-        ask = {"delta": DELTA, "adjacency": adjacency, "observer": observer}
-        found = [one for one in (apart(scheme, each, **ask) for each in SETTINGS) if one]
-        if not found:
-            continue
-        told = ", ".join(f"{one:.3f}" for one in found)
-        # A cell that is apart and has no reason ends the build: somebody is to find one.
-        why = REASONS[scheme, str(adjacency)] if max(found) > NEAR else ""
-        lines.append(f"| {scheme} | {adjacency} | {observer} | {told} | {why} |")
+    """Return the largest upper end over lower end, cell by cell, and why it is above 1.02."""
+    rows = {
+        scheme: [widest(scheme, *ask) for ask in product(Adjacency, SEEN)]
+        for scheme in at_rate(0.1)
+    }
+    return grid("ratios", {str(one): [str(seen) for seen in SEEN] for one in Adjacency}, rows)
+
+
+def widest(scheme: str, adjacency: Adjacency, observer: Observer) -> Cell:
+    """Return the largest ratio over the settings; a dash if there is no upper end."""
+    ask = {"delta": DELTA, "adjacency": adjacency, "observer": observer}
+    found = [one for one in (apart(scheme, each, **ask) for each in SETTINGS) if one]
+    if not found:
+        return DASH, "no upper end: see the first table"
+    # A cell that is apart and has no reason ends the build: somebody is to find one.
+    why = REASONS[scheme, str(adjacency)] if max(found) > NEAR else ""
+    return f"{max(found):.3f}", re.sub(r"`([^`]*)`", r"<code>\1</code>", why)
+
+
+BEFORE = ROOT / "benchmarks" / "results" / "matrix_before.json"
+"""Ends at an earlier commit, of the cells that changed since: [lower, upper] by setting."""
+
+
+def before() -> str:
+    """Return the ends of cells that changed since an earlier commit, and the ends now."""
+    lines = ["| cell | " + " | ".join(map(_in_words, SETTINGS)) + " |", "|---|" + "---|" * 3]
+    for name, then in json.loads(BEFORE.read_text(encoding="utf-8"))["cells"].items():
+        scheme, adjacency, observer = name.split()
+        ask = Adjacency(adjacency), Observer(observer)
+        pairs = zip(then, (ends(scheme, setting, *ask) for setting in SETTINGS), strict=True)
+        cells = [f"{_interval(old)} &rarr; {_interval(new)}" for old, new in pairs]
+        lines.append(f"| {scheme}, `{adjacency}`, `{observer}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def ends(
+    scheme: str, setting: tuple[float, float, int], adjacency: Adjacency, observer: Observer
+) -> list[Any] | None:
+    """Return [lower, upper] of a cell, the upper end None if there is none; None if refused."""
+    run = at(scheme, setting)
+    try:
+        found = fp.epsilon(run, delta=DELTA, adjacency=adjacency, observer=observer)
+    except FedPrivacyError:
+        least = below(run, adjacency, observer).removeprefix("&ge; ")
+        return [float(least), None] if least else None
+    return [found.lower, found.upper]
+
+
+def _in_words(setting: tuple[float, float, int]) -> str:
+    noise, q, rounds = setting
+    return f"{noise:g}, 1/{round(1 / q)}, {rounds:,}"
+
+
+def _interval(pair: list[Any] | None) -> str:
+    if pair is None:
+        return DASH
+    low, high = pair
+    return f"at least {low:.2f}" if high is None else f"[{low:.2f}, {high:.2f}]"
 
 
 FACTORS = {

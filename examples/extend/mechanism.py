@@ -3,6 +3,8 @@
 A record lies in one bin or in none. Adding or removing a record changes one count by 1. Replacing
 a record changes at most two counts, so the vector of counts moves by at most the square root of 2.
 
+Correct end to end: the ledger is audited, and a round with half the noise fails.
+
 Prints::
 
     epsilon in [0.61..., 0.61...] at delta = 1e-05 (record level, add_remove, aggregate; PLD, ...)

@@ -2,6 +2,8 @@
 
 The loop clips the clients' updates, sums them and adds noise. A ``Perturbation`` states how.
 
+Correct end to end: the ledger is audited, and the noise is tested.
+
 Prints::
 
     HOLDS

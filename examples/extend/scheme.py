@@ -3,6 +3,8 @@
 A public rule assigns every unit to even or odd rounds. Participation is not secret, so there is no
 amplification. One mechanism with this scheme is two rounds.
 
+A demonstration: rounds are priced, and no data are used.
+
 Prints::
 
     20 rounds cost 3.34...

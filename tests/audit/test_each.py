@@ -67,7 +67,7 @@ def test_a_row_without_noise_leaves_the_others_judged(tmp_path):
 
 
 def test_columns_state_a_fact_of_one_run(tmp_path):
-    """The advice for runs that differ leads to a verdict for each of them."""
+    """The advice for runs that differ leads to a verdict for each."""
     path = tmp_path / "runs.csv"
     head = "noise_multiplier,clip_norm,batch_size,n_train,epochs,epsilon,delta"
     rows = ["1.1,1.0,100,10000,5,2.0,1e-5", "0.8,1.0,200,10000,5,2.0,1e-5"]

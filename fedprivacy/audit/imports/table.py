@@ -265,7 +265,6 @@ _MEANT = {
     "sample_rate": "sampling_probability",
     "sampling_rate": "sampling_probability",
     "batch_size": "cohort",
-    "num_clients": "population or cohort",
     "clip": "clip_norm",
     "steps": "steps_per_round",
     "noise": "noise_multiplier or noise_std",
