@@ -12,6 +12,7 @@ from ..mechanisms import (
     CorrelatedRow,
     Drawn,
     Mechanism,
+    NoisySGD,
     Parallel,
     Run,
 )
@@ -31,6 +32,7 @@ def doubts(rounds: Sequence[LedgerRound]) -> tuple[str, ...]:
     """
     return (
         *_odd_noise(rounds),
+        *_odd_denominators(rounds),
         *_odd_cohorts(rounds),
         *_odd_for_all(rounds),
         *_noise_with_cohorts(rounds),
@@ -97,6 +99,20 @@ def _odd_noise(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
         ratio = r.done.noise_std / r.clip_norm
         doubt = noise_mismatch(r.mechanism, shares=shares, noise_multiplier=ratio)
         if doubt:
+            found.setdefault(doubt, []).append(r)
+    return _in_words(found)
+
+
+def _odd_denominators(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
+    """Return runs of noisy SGD whose batches were divided by another number than stated."""
+    found: dict[str, list[LedgerRound]] = {}
+    for r in rounds:
+        used = None if r.done is None else r.done.denominator
+        inside = (r.mechanism, *(part for part, _ in _parts(r.mechanism)))
+        stated = {one.denominator for one in inside if isinstance(one, NoisySGD)}
+        if used is not None and stated and used not in stated:
+            known = ", ".join(f"{one:.6g}" for one in sorted(stated))
+            doubt = f"a denominator of {used:.6g}, but the steps state {known}"
             found.setdefault(doubt, []).append(r)
     return _in_words(found)
 

@@ -154,7 +154,9 @@ class NoisySGD(NoisySteps):
         moved = self.step_size * self.clip_norm / self.denominator
         # A smaller product has lost digits.
         fits = sys.float_info.min <= moved < math.inf
-        return finite(self.noise_std / moved if fits else math.inf)
+        found = finite(self.noise_std / moved if fits else math.inf)
+        require(found > 0.0, "noise over sensitivity", found, "be above 0", "rescale both")
+        return found
 
     @cached_property
     def largest_batch(self) -> float:
@@ -199,16 +201,16 @@ class NoisySGD(NoisySteps):
         share = Fraction(self.largest_batch) / Fraction(self.denominator)
         if not self.convex:
             slope = abs(1 - step * own) + step * Fraction(self.smoothness) * share
-            return float(1 - slope)
+            return _lower_double(1 - slope)
         curvature = Fraction(self.smoothness) * share + own
         # Exact arithmetic, as at the end of the range only rounding would decide.
         room = 2 - step * curvature
         rule = (
-            f"be at most 2 / {float(curvature):.6g}, so that no batch of up to "
+            f"be at most 2 / {_within_range(curvature):.6g}, so that no batch of up to "
             f"{self.largest_batch:g} records moves points apart"
         )
         require(room >= 0, "step_size", self.step_size, rule)
-        return float(min(step * own, room))
+        return _lower_double(min(step * own, room))
 
     @property
     def _drift(self) -> float:
@@ -222,9 +224,13 @@ class NoisySGD(NoisySteps):
         return rounded_up(drift, HUNDREDS)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the noise on the sum of a batch's gradients over the clip norm."""
+        """Return the noise on the sum of a batch's gradients over the smaller clip norm.
+
+        Clipping to a larger norm than stated needs more noise. A smaller norm leaves ``radius`` and
+        the noise of a point as they are, so it is no reason for less noise.
+        """
         on_sum = self.noise_std / self.step_size * self.denominator
-        return known_ratio(on_sum / clip_norm)
+        return known_ratio(on_sum / min(clip_norm, self.clip_norm))
 
     def rescaled(self, fraction: float) -> NoisySGD | None:
         """Return the run with the fraction of its noise."""
@@ -338,3 +344,18 @@ class NoisySGD(NoisySteps):
         assumptions = (*self._assumed, _ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))
         return PrivacyLoss(curve, facts, None, (_CYCLIC,), assumptions)
+
+
+def _within_range(number: Fraction) -> float:
+    """Return the nearest double; numbers beyond all doubles become the last one."""
+    last = Fraction(sys.float_info.max)
+    return float(max(-last, min(number, last)))
+
+
+def _lower_double(number: Fraction) -> float:
+    """Return a double that is at most the number, from -1 on; else the nearest one.
+
+    A gap near 1 that was rounded up would lose all of c.
+    """
+    found = _within_range(number)
+    return math.nextafter(found, -math.inf) if Fraction(found) > number > -1 else found

@@ -57,6 +57,9 @@ class _Steps(NamedTuple):
         if gap == 1.0:
             return cls(0.0, 1.0, 1.0)
         power = steps * math.log1p(-gap)
+        # Where c^j would overflow, no payment is known that is large enough.
+        if power > _MOST:
+            return cls(math.inf, 1.0, 1.0)
         # The exponential errs by the error of its argument, a few units of the argument.
         off = TENS + 8.0 * UNIT * min(abs(power), 750.0)
         twice = -math.expm1(2.0 * power) / (gap * (2.0 - gap))
@@ -133,9 +136,11 @@ class BatchedRun(NamedTuple):
         """Return the numbers of last steps to compare, from 1 to ``steps`` - 1."""
         most = self.steps - 1
         if self.gap < 0.0:
-            most = max(1, min(most, int(_MOST / math.log1p(-self.gap) * 0.99)))
-        grid = np.geomspace(1, most, min(_PLACES, most))
-        return sorted({int(j) for j in np.rint(grid)})
+            # The quotient may be infinite.
+            most = max(1, int(min(float(most), _MOST / math.log1p(-self.gap) * 0.99)))
+        grid = np.geomspace(1.0, float(most), min(_PLACES, most))
+        # Beyond 2^53 the last place may be rounded up.
+        return sorted({min(int(j), most) for j in np.rint(grid)})
 
     def best_split(self, chance: float, jump: float) -> tuple[Split, float]:
         """Return the way that the central limit prefers, and its squared mu there.
@@ -147,8 +152,10 @@ class BatchedRun(NamedTuple):
         places = self.places()
         each = [self.split(j, 1.0) for j in places]
         once = np.array([self._apart(chance, 0.0, 1.0 - share, jump) for share in _SHARES.tolist()])
-        mus = np.array([one.mu for one in each])[:, None] / np.sqrt(_SHARES)
-        both = mus**2 + np.array(places)[:, None] * once
+        # A choice of infinite cost is valid too.
+        with np.errstate(over="ignore"):
+            mus = np.array([one.mu for one in each])[:, None] / np.sqrt(_SHARES)
+            both = mus**2 + np.array(places, dtype=np.float64)[:, None] * once
         row, column = np.unravel_index(int(np.argmin(both)), both.shape)
         found = self.split(places[int(row)], float(_SHARES[column]))
         return found, float(both[row, column])
@@ -173,7 +180,8 @@ class BatchedRun(NamedTuple):
 
         It is a round's squared mu in the limit of many rounds, so it only guides a choice.
         """
-        scale, q = 1.0 / (self.multiplier**2 * share), chance
+        # Limited, so that no product with a distance of 0 is NaN.
+        scale, q = min((1.0 / self.multiplier) * (1.0 / self.multiplier) / share, 1e300), chance
         products = (
             ((1.0 - q) ** 2, paid * paid),
             (2.0 * q * (1.0 - q), paid * (paid + jump)),
@@ -207,7 +215,7 @@ def cyclic_factor(gap: float, epochs: int, batches: int, reach: float = math.inf
     positive(reach=min(reach, 1e300))
     found = [_taut(gap, count, length, None)]
     if reach < math.inf:
-        grid = np.geomspace(1, count, min(count, _PLACES))
+        grid = np.geomspace(1.0, float(count), min(count, _PLACES))
         found += [_taut(gap, last, length, reach) for last in {int(r) for r in np.rint(grid)}]
     return min(found)
 

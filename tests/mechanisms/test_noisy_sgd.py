@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -246,6 +247,9 @@ def test_rescaled_and_recorded_noise():
     assert run.rescaled(0.5).noise_std == 0.0175
     assert run.rescaled(0.0) is None
     assert list(run.noise_ratios(1.0)) == pytest.approx([1.0])
+    # A record that was clipped to a larger norm moves the sum by more.
+    assert list(run.noise_ratios(10.0)) == pytest.approx([1.0])
+    assert list(run.noise_ratios(0.1)) == pytest.approx([10.0])
     with pytest.raises(fp.UnsupportedCombination):
         run.sampled(fp.Poisson(0.5))
 
@@ -285,3 +289,40 @@ def test_softmax_like_steps_that_expand_lose_no_more_than_the_bound():
     assert run.gap == pytest.approx(-0.1)
     p, q = end([chance * drawn + (1.0 - chance) * empty], steps), end([empty], steps)
     within(run, p, q, "add_remove")
+
+
+def test_the_gap_is_no_larger_than_the_exact_one():
+    """1 - 2^-104 rounds to 1, as if a step forgot all before it."""
+    options = SGD | {"smoothness": 1e-40, "step_size": 1.0 - 2.0**-52}
+    for convex in (True, False):
+        run = fp.NoisySGD(
+            **options, regularisation=1.0 + 2.0**-52, batches=fp.FixedSize(1, 2), convex=convex
+        )
+        assert Fraction(run.gap) <= 1 - Fraction(1, 2**104)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise_std": 1e-200},
+        {"noise_std": 1e200},
+        {"steps": 10**30},
+        {"smoothness": 1e-310, "convex": False},
+        {"smoothness": 1e308, "convex": False},
+    ],
+)
+def test_extreme_settings_have_a_bound_of_at_most_one(options):
+    run = fp.NoisySGD(**SGD | options, batches=fp.FixedSize(1, 2), radius=1.0)
+    assert 0.0 <= fp.delta(run, epsilon=1.0, adjacency="replace_one").upper <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"denominator": 5e-324}, "be at most 2 / 1\\.79769e"),
+        ({"noise_std": 1e-320, "clip_norm": 1e100}, "be above 0, got .*; rescale both"),
+    ],
+)
+def test_numbers_beyond_all_doubles_are_refused(options, text):
+    with pytest.raises(fp.ParameterError, match=text):
+        fp.NoisySGD(**SGD | options, batches=fp.FixedSize(1, 2))

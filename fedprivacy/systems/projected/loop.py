@@ -135,9 +135,12 @@ class ProjectedDescent:
         # Otherwise the rounding of a step in doubles is not covered (docs/theory/rounding.md).
         # Norms and inner products err by a rounding per coordinate.
         longest = self.radius * math.sqrt(self.dimension)
-        # Times the largest number of records in a step.
-        most = self.records if self._sgd is None else self._sgd.largest_batch
-        reach = max(longest, most * self.step_size * self._planned[0]) / 2**25
+        # A sum of B gradients over b errs by B roundings of B / b largest gradients.
+        most, share = float(self.records), 1.0
+        if self._sgd is not None:
+            most = self._sgd.largest_batch
+            share = max(1.0, most / self._sgd.denominator)
+        reach = max(longest, most * share * self.step_size * self._planned[0]) / 2**25
         rule, way_out = (
             f"be at least {reach:.3g}",
             "use a smaller ball, fewer records or smaller steps",
@@ -187,7 +190,10 @@ class ProjectedDescent:
             denominator=self.denominator,
             batches=self.batches,
             steps=self.steps,
-            smoothness=rounded_up(smooth - strong, HUNDREDS) if strong else smooth,
+            # The sum was rounded, and a large regulariser hides digits of the loss.
+            smoothness=rounded_up(smooth - strong + math.ulp(smooth), HUNDREDS)
+            if strong
+            else smooth,
             regularisation=strong,
             radius=self.radius,
             population=self.records if poisson else None,

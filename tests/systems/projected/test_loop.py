@@ -1,6 +1,7 @@
 """Projected descent: what runs is what is priced, recorded and refused."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -280,6 +281,42 @@ def test_a_run_in_batches_is_audited(kind, adjacency, tmp_path):
     assert fp.account(path, delta=1e-5).upper == planned.upper
     assert fp.audit(path, claim=(planned.upper, 1e-5)).verdict == "HOLDS"
     assert fp.audit(path, claim=(0.5 * planned.upper, 1e-5)).verdict == "CANNOT BE CERTIFIED"
+
+
+@pytest.mark.parametrize(
+    ("clip_norm", "denominator"), [(2.0, 20.0), (1.0, 10.0), (0.5, 20.0), (1.0, 20.0)]
+)
+def test_a_ledger_of_other_batches_than_priced_does_not_hold(clip_norm, denominator, tmp_path):
+    """Records clipped to a larger norm, or a sum divided by a smaller number, move a step more."""
+    run, path = in_batches("fixed").round_mechanism, tmp_path / "run.ledger"
+    on_sum = run.noise_std / run.step_size * run.denominator
+    with fp.Ledger.create(path, unit="record", adjacency="zero_out") as ledger:
+        number = ledger.intent(run, clip_norm=clip_norm, noise_std=on_sum)
+        ledger.done(
+            number, cohort=1, arrived=1, refused=0, noise_std=on_sum, denominator=denominator
+        )
+        ledger.close()
+    planned = fp.epsilon(run, delta=1e-5, adjacency="zero_out").upper
+    holds = clip_norm <= 1.0 and denominator == 20.0
+    verdict = fp.audit(path, claim=(planned, 1e-5)).verdict
+    assert verdict == ("HOLDS" if holds else "CANNOT BE CERTIFIED")
+
+
+def test_a_large_regulariser_hides_no_part_of_the_smoothness():
+    loss = Logistic(feature_bound=1.35, regularisation=6400.08)
+    run = in_batches("fixed", loss=loss, step_size=1e-4).round_mechanism
+    assert Fraction(1.35) ** 2 / 4 <= Fraction(run.smoothness) < 0.4557
+    loss = Logistic(feature_bound=1.0, regularisation=1e17)
+    assert in_batches("fixed", loss=loss, step_size=1e-17).round_mechanism.smoothness >= 0.25
+
+
+def test_rounding_of_large_sums_over_a_small_denominator_needs_more_noise():
+    """10,000 records over 10: the sum is a thousand times a mean."""
+    options = {"loss": Logistic(feature_bound=0.01), "records": 10_000, "step_size": 1.0}
+    batches = fp.FixedSize(10_000, 10_000)
+    loop(**options, noise_std=1e-4, batches=batches, denominator=10_000.0)
+    with pytest.raises(fp.ParameterError, match="noise_std must be at least 0.00298"):
+        loop(**options, noise_std=1e-4, batches=batches, denominator=10.0)
 
 
 def test_fewer_records_than_the_limit_are_trained_on_under_poisson(tmp_path):
