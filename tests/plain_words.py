@@ -8,11 +8,9 @@ to look. Whether a sentence is clear only a reader can say.
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -57,14 +55,27 @@ PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
 """Ends of paragraphs: empty lines, and the beginnings of the items of a list."""
 
 
+STRING_OR_COMMENT = re.compile(
+    r"\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"
+    r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|#[^\n]*",
+    re.S,
+)
+"""Much faster than the tokenizer of the standard library."""
+
+
+def documented(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a module and all its classes and functions, without a look at expressions."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from documented(child)
+
+
 def prose_of_code(text: str) -> str:
     """Return docstrings and comments of a module, without code in them."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(ast.get_docstring(node) or "")
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    found += [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
+    found = [ast.get_docstring(node) or "" for node in documented(ast.parse(text))]
+    found += [part.lstrip("# ") for part in STRING_OR_COMMENT.findall(text) if part[0] == "#"]
     plain = re.sub(r"^\s*(>>>|\.\.\.).*$", "", "\n".join(found), flags=re.M)
     return re.sub(r"``[^`]*``|`[^`]*`", "X", plain)
 

@@ -228,7 +228,23 @@ def is_of(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
+def every_file(check):
+    """Return one test that makes a check of every file and names all files that fail."""
+
+    def test():
+        wrong = {}
+        for path in files():
+            try:
+                check(path)
+            except AssertionError as error:
+                wrong[name_of(path)] = str(error)
+        assert not wrong
+
+    test.__doc__ = check.__doc__
+    return test
+
+
+@every_file
 def test_arrows(path):
     part = part_of(path)
     if part in ROOTS:
@@ -249,14 +265,14 @@ def test_no_cycle_between_parts():
         arrows = {part: needs for part, needs in arrows.items() if part not in free}
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
+@every_file
 def test_heavy_packages_stay_at_home(path):
     for name in imports(path):
         for package, homes in HOMES.items():
             assert not is_of(name, package) or stands_in(path, homes), name
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
+@every_file
 def test_heavy_packages_are_imported_late(path):
     tree = tree_of(path)
     late = inside_functions(tree) | for_types_only(tree)
@@ -270,7 +286,7 @@ def test_heavy_packages_are_imported_late(path):
             assert not heavy, f"line {node.lineno} imports {name} whenever the module is imported"
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
+@every_file
 def test_imports_inside_functions_are_for_heavy_things_only(path):
     tree = tree_of(path)
     late = inside_functions(tree)
@@ -371,7 +387,7 @@ def code_lines(node: ast.AST, source: list[str]) -> int:
     )
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
+@every_file
 def test_lengths(path):
     source = path.read_text(encoding="utf-8").splitlines()
     assert len(source) <= MAX_MODULE or name_of(path) in ALONE
@@ -379,7 +395,7 @@ def test_lengths(path):
     assert {name: n for name, n in long.items() if n > MAX_FUNCTION} == {}
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
+@every_file
 def test_everything_public_has_a_docstring(path):
     tree = tree_of(path)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
