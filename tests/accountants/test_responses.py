@@ -45,6 +45,7 @@ def places(epsilon, times):
     return np.array([at for at in found if 0 <= at < most])
 
 
+@pytest.mark.fast_cells(40)
 @pytest.mark.parametrize("times", [1, 2, 3, 10, 100, 1000, 5000])
 @pytest.mark.parametrize(
     "epsilon", [1e-6, 1e-3, 0.1, 1, 5, 18, 20, 26, 30, 35, 36.3, 36.7, 40, 300]

@@ -111,6 +111,7 @@ def test_of_a_thousand_random_claims_ten_at_most_are_given_a_reason(seed):
     assert len(told) > 950 and sum(map(wrong, told)) <= 10
 
 
+@pytest.mark.fast_cells("1", "2", "3")
 @pytest.mark.parametrize("digits", [1, 2, 3, 4])
 def test_the_chance_that_is_told_is_that_of_random_claims(digits):
     """Of all claims of so many digits no more than 1 % are given a reading, and as it says."""

@@ -216,6 +216,7 @@ def test_other_records_are_refused(network, data):
         quick.evaluate(start.float(), inputs[:, :27], labels)
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("every", [True, False])
 @pytest.mark.parametrize(
     ("gap", "ends"),

@@ -61,7 +61,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.fast_cells(5)
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_small_ledger_that_wants_a_lot_is_priced_at_once_or_refused(tmp_path, name):
     """In a process of its own: less than 200 MB, and half a second beside its start.

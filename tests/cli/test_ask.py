@@ -95,6 +95,7 @@ FACTS = [
 ]
 
 
+@pytest.mark.fast_cells(10)
 @pytest.mark.parametrize(("adjacency", "observer"), FACTS)
 @pytest.mark.parametrize("what", RUNS)
 def test_epsilon_and_delta_are_those_of_the_run(capsys, what, adjacency, observer):

@@ -58,6 +58,7 @@ DELTAS = [(PldAccountant, name) for name in MECHANISMS]
 DELTAS += [(kind, name) for kind in ACCOUNTANTS.values() for name in ("gaussian", "poisson")][2:]
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("kind, name", DELTAS)
 def test_delta_of_epsilon_comes_back(kind, name):
     account = kind().compose(LOSSES[name], 4)
@@ -66,6 +67,7 @@ def test_delta_of_epsilon_comes_back(kind, name):
     assert back.resolution[0] <= 1e-5 and back.upper <= 1e-5 * (1 + 5e-3)
 
 
+@pytest.mark.fast_cells(9)
 @EACH
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_bounds_are_intervals(kind, name):
@@ -115,6 +117,7 @@ def test_what_was_asked_before_changes_no_answer(kind):
     assert account.epsilon(1e-5) == other.epsilon(1e-5) and account.loss == other.loss
 
 
+@pytest.mark.fast_cells(9)
 @EACH
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_state_survives_json(kind, name):
@@ -170,6 +173,7 @@ def test_nothing_composed_is_said_so(kind):
         kind().epsilon(1e-5)
 
 
+@pytest.mark.fast_cells(9)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("delta, rounds", [(1e-2, 50), (1e-6, 50), (1e-12, 50)])
 def test_all_upper_ends_are_above_the_attained_lower_end(name, delta, rounds):

@@ -408,6 +408,7 @@ CERTIFIED = {
 }
 
 
+@pytest.mark.fast_cells(8)
 @pytest.mark.parametrize("what", CERTIFIED)
 @pytest.mark.parametrize("question", ["epsilon", "delta"])
 def test_a_certificate_holds_the_question_the_run_and_the_answer(what, question):

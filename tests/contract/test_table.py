@@ -109,6 +109,7 @@ def test_every_cell_runs_or_says_what_works(name, scheme, adjacency, observer):
         assert (bounds["pld"].lower > 0.0) == (observer != "final")
 
 
+@pytest.mark.fast_cells(10)
 @pytest.mark.parametrize("scheme, adjacency", [(s, a) for s, a, o in RUNS if o == "final"])
 def test_the_final_view_is_the_aggregate_view_and_says_so(scheme, adjacency):
     run = STEP.sampled(SCHEMES[scheme]) * 4
@@ -163,6 +164,7 @@ def test_who_sees_more_learns_more(adjacency):
 COHORTS = in_turn(SCHEMES, ADJACENCIES, ["aggregate", "server"], ACCOUNTANTS)
 
 
+@pytest.mark.fast_cells(24)
 @pytest.mark.parametrize("scheme, adjacency, observer, accountant", COHORTS)
 def test_cohorts_serve_what_the_inner_mechanism_serves(scheme, adjacency, observer, accountant):
     ask = {"delta": 1e-5, "adjacency": adjacency, "observer": observer, "accountant": accountant}

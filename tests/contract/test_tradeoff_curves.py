@@ -232,7 +232,7 @@ def test_the_gaussian_equivalent_of_laplace(s):
         assert laplace_power(x, 1 / mpf(1 / s)) <= gaussian_power(x, risk.mu.upper)
 
 
-@pytest.mark.fast_cells(4)
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("z, q", ONE_ROUND)
 @pytest.mark.parametrize("slack", [1e-3, 1e-6])
 def test_the_gaussian_equivalent_of_a_sampled_round(z, q, slack):

@@ -410,6 +410,7 @@ def test_noise_may_tell_how_many_were_drawn(tmp_path, stds, adjacency):
     assert recorded(tmp_path / "c", stds, fixed).verdict == "HOLDS"
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("follows", [False, True])
 @pytest.mark.parametrize("power", [0.5, -0.5])
 @pytest.mark.parametrize("table", [False, True])

@@ -502,7 +502,7 @@ PEERS = [
 ]
 
 
-@pytest.mark.fast_cells(10)
+@pytest.mark.fast_cells(7)
 @pytest.mark.parametrize("relation, event", PEERS, ids=str)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])
 def test_both_their_accountants_lie_above_our_lower_end(relation, event, delta):
@@ -603,6 +603,7 @@ def test_their_renyi_accountant_forgets_repeats_inside_a_sample_with_whole_noise
 # ---- vectors
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("share", [0.1, 0.5])
 @pytest.mark.parametrize("moves", [0.5, 2.0, 6.0])
 def test_one_number_is_the_worst_vector_for_laplace(share, moves):

@@ -87,6 +87,7 @@ NEW = [
 ]
 
 
+@pytest.mark.fast_cells(14)
 @pytest.mark.parametrize("relation, event", NEW, ids=str)
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 def test_their_accountants_lie_above_our_lower_ends(relation, event, delta):

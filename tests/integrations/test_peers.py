@@ -25,6 +25,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("sigma, q, rounds", SETTINGS)
 def test_poisson_add_remove(sigma, q, rounds, step=2e-3):
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")

@@ -34,6 +34,7 @@ def test_rounds_drawn_in_secret_lose_no_more_than_known_ones(most):
     assert ("joint convexity" in " ".join(drawn.theorems)) == (most == 16)
 
 
+@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize(("q", "z"), [(0.1, 6.0), (0.4, 12.0)])
 def test_poisson_row_by_row(q, z):
     """Conditional composition lies above the exact pair, both ways."""

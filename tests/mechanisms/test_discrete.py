@@ -69,6 +69,7 @@ def contained(run, p, q, adjacency, rounds=1):
             assert bound.lower <= delta_of(p, q, epsilon, rounds) <= bound.upper
 
 
+@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("chance, answers", RESPONSES)
 @pytest.mark.parametrize("adjacency", [SWAP, ZERO])
 def test_randomised_response_is_contained(chance, answers, adjacency):
@@ -90,6 +91,7 @@ def test_rounds_of_randomised_response_are_contained(adjacency):
     )
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("a, sensitivity", NOISES)
 @pytest.mark.parametrize("adjacency", [ADD, ZERO, SWAP])
 def test_discrete_laplace_is_contained(a, sensitivity, adjacency):

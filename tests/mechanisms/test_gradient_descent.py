@@ -199,6 +199,7 @@ def test_clipping_destroys_contraction():
     assert gaussian_epsilon(math.sqrt(1000) * 0.1, 1e-5) == pytest.approx(17.857, abs=5e-4)
 
 
+@pytest.mark.fast_cells(48)
 @pytest.mark.parametrize("low, ratio, rho, share, steps", GRID)
 def test_the_mechanism_contains_the_law(low, ratio, rho, share, steps):
     """Every quadratic, every observer, constant and switching shifts; the worst is attained."""

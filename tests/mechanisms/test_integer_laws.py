@@ -36,6 +36,7 @@ def test_wide_numbers_are_two_narrow_ones_of_the_same_law():
         assert factor == pytest.approx(level, rel=1e-12)
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("shares", [2, 3, 7, 12])
 @pytest.mark.parametrize("variance", [0.45, 0.7, 1.0])
 def test_sums_of_shares_are_within_their_factor_of_one_number(shares, variance):
@@ -191,6 +192,7 @@ def exact_profile(law, moves, epsilon):
     return mp.fsum(gain for gain in gains if gain > 0) / total
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("make", [gaussian_law, skellam_law])
 @pytest.mark.parametrize(("variance", "moves"), [(0.09, 1), (2.25, 3), (30.0, 4), (30.0, 25)])
 def test_scalar_losses_are_above_the_exact_ones_and_next_to_them(make, variance, moves):
@@ -232,6 +234,7 @@ def one_number(kind, **options):
     return kind(**facts | options, rotated=False)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("rounds", [1, 20])
 @pytest.mark.parametrize("skellam", [False, True])
 def test_one_number_is_accounted_between_dp_accountings_ends(skellam, rounds):

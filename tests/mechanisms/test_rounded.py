@@ -421,6 +421,7 @@ class TestLowBits:
 
 
 class TestContributions:
+    @pytest.mark.fast_cells(8)
     @pytest.mark.parametrize("clip_norm", [1.0, 0.7, 3.1e-6, 5.5e10])
     @pytest.mark.parametrize("numbers", [1, 2, 3, 40, 1000])
     def test_the_norm_holds_exactly(self, numbers, clip_norm):

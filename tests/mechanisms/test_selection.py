@@ -102,6 +102,7 @@ def test_randomised_responses_with_ties_broken_finely_are_contained(law, account
             assert found <= delta + 1e-12
 
 
+@pytest.mark.fast_cells(8)
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_gaussians_that_show_the_largest_are_contained(law):
     """The score is the output: cells of a line, which lose less than its points."""

@@ -274,6 +274,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("guarantees", MIXED, ids=repr)
 @pytest.mark.parametrize("target", [0.0, 0.25, 1.0, 2.4])
 def test_different_guarantees_compose_optimally(guarantees, target):
@@ -315,6 +316,7 @@ def renyi_gaussian(multiplier):
     return fp.RenyiDp(divergences=divergences, adjacency=ADJACENCY)
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("multiplier", [0.7, 3.0, 20.0])
 @pytest.mark.parametrize("rounds", [1, 25])
 def test_a_gaussian_by_its_renyi_divergences(multiplier, rounds):

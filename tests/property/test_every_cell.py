@@ -79,6 +79,7 @@ def below(better, worse, cell=()):
     assert better.lower <= worse.upper
 
 
+@pytest.mark.fast_cells(12)
 @cells
 def test_less_noise_loses_more(cell):
     below(asked(cell, step=fp.Gaussian(noise_multiplier=2.25)), asked(cell), cell)
@@ -120,6 +121,7 @@ def test_whoever_is_drawn_more_often_loses_more(cell):
         below(asked(cell), worse)
 
 
+@pytest.mark.fast_cells(10)
 @afforded
 def test_delta_at_that_epsilon_is_that_delta(cell):
     """The two questions invert one curve, whatever rounds it off."""
@@ -132,6 +134,7 @@ def test_delta_at_that_epsilon_is_that_delta(cell):
     assert fp.delta(run, epsilon=found.resolution[0] - 0.5, **ask).resolution[0] > DELTA
 
 
+@pytest.mark.fast_cells(10)
 @afforded
 def test_a_profile_is_the_deltas_one_by_one(cell):
     run, ask = described(cell)
@@ -144,6 +147,7 @@ def test_a_profile_is_the_deltas_one_by_one(cell):
         assert low <= alone.upper and alone.resolution[0] <= high
 
 
+@pytest.mark.fast_cells(21)
 @afforded
 @pytest.mark.parametrize("accountant", ["rdp", "advanced"])
 def test_no_accountant_ends_below_what_is_attained(cell, accountant):
@@ -236,6 +240,7 @@ def test_to_draw_everybody_is_to_draw_nobody_in_particular(scheme, adjacency, ob
     assert drawn.lower == pytest.approx(plain.lower, rel=1e-9) and drawn.lower > 1.0
 
 
+@pytest.mark.fast_cells(10)
 @quick
 def test_a_curve_of_tests_lies_above_the_lines_of_every_guarantee(cell):
     """(epsilon, delta) is a line under the trade-off curve, and the curve is their envelope."""
@@ -254,6 +259,7 @@ def test_a_curve_of_tests_lies_above_the_lines_of_every_guarantee(cell):
     assert (np.diff(curve.worst.lower) <= 0.0).all()
 
 
+@pytest.mark.fast_cells(10)
 @quick
 def test_what_an_attacker_gains_at_best_is_delta_at_0(cell):
     run, ask = described(cell)

@@ -53,6 +53,7 @@ def test_the_front_is_what_nothing_dominates(seed, maximise):
     assert epsilons == sorted(epsilons)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_within_a_budget_is_the_best_of_all_settings(seed):
     found = random_comparison(seed, "accuracy")

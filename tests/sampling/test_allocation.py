@@ -72,6 +72,7 @@ def test_the_curves_of_the_rows():
         assert epoch(3, 3).privacy_loss(adjacency).witness.curve == known
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("rounds", "take", "z"), [(100, 10, 3.0), (60, 25, 2.0)])
 def test_both_ends_are_near(rounds, take, z, adjacency):

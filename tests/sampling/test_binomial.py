@@ -34,6 +34,7 @@ def test_the_law_of_marked_units_is_right_and_on_its_side(drawn, marked, populat
         assert above >= float(tail) * (1 - 1e-14) and below <= float(tail) * (1 + 1e-14)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("k, q, z", [(1, 0.3, 1.0), (2, 0.3, 1.0), (3, 0.1, 0.6), (3, 0.9, 2.0)])
 def test_no_client_of_up_to_k_records_loses_more_under_poisson(k, q, z):
     """All records on one axis, of these sizes; fewer than k among them as zeros."""
@@ -104,6 +105,7 @@ def test_a_law_with_nothing_left_out_is_the_same_on_both_sides():
 Z = 0.8
 
 
+@pytest.mark.fast_cells(8)
 @pytest.mark.parametrize("seed", range(60))
 def test_binomial_tails_contain_the_truth(seed):
     generator = np.random.default_rng(seed)

@@ -151,6 +151,7 @@ def shuffled(sends, rounds):
     return total.ravel()
 
 
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("rounds", [2, 3])
 @pytest.mark.parametrize("units", [2, 3, 4, 5])
 @pytest.mark.parametrize("adjacency", ["zero_out", "add_remove"])

@@ -68,6 +68,7 @@ def cohorts(size, others, mine, z):
     return truth.mixture(*((mpf(1) / len(every), sum(c) / mpf(z)) for c in every))
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize(
     "size, held, population, z", [(2, 2, 5, 1.0), (3, 2, 5, 0.8), (2, 3, 4, 1.5)]
 )
@@ -152,6 +153,7 @@ def test_one_record_is_todays_object(scheme):
     assert repr(RECORD.sampled(scheme, held=1)) == repr(RECORD.sampled(scheme))
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("scheme", [fp.Poisson(0.05), fp.FixedSize(5, 100)])
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_more_records_lose_more_and_two_more_than_one(scheme, adjacency):

@@ -128,6 +128,7 @@ def hockey_stick(p, q, epsilon):
     return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
 
 
+@pytest.mark.fast_cells(8)
 @pytest.mark.parametrize("draws, others", [(1, 2), (2, 1), (2, 2), (3, 2), (3, 3), (4, 2)])
 @pytest.mark.parametrize("z", [0.7, 2.0])
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])

@@ -110,6 +110,7 @@ def test_two_rounds(mu, epsilon):
         assert high - low <= 3e-3 * high
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("mu, epsilon", [(0.2, 0.7), (1.0, 4.5), (1.0, 7.0), (3.0, 20.0)])
 def test_three_rounds_far_out(mu, epsilon):
     exact = three_rounds(mu, epsilon)
@@ -450,6 +451,7 @@ def test_ten_epochs_as_they_are_told():
     assert 0.9755 <= bound.upper <= 0.9775
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("mu, rounds", [(1.0, 3), (3.0, 7), (0.3, 25), (0.05, 301)])
 @pytest.mark.parametrize("side", list(Side))
 def test_pairs_are_put_together_in_any_way(monkeypatch, mu, rounds, side):

@@ -136,6 +136,7 @@ def test_long_laws_keep_the_labels(adjacency):
     assert isinstance(short, LeastOf) and not isinstance(long, LeastOf)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("name", ["pld", "rdp", "advanced"])
 def test_no_accountant_says_more_than_of_either_pair(name):
     run = (drawn(10, 1.0) * 20).privacy_loss("replace_one")

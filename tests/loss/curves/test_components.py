@@ -55,6 +55,7 @@ def test_nothing_is_left_out_that_counts(allowed):
     assert trim(run, allowed)[:2] == (run, 0.0)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
 def test_repeated_draws_hold_the_lattice_of_all_of_them(adjacency):
     """Drawn 40 times once in 1e30 rounds: too heavy for moments, too rare to count."""

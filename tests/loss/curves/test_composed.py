@@ -55,6 +55,7 @@ def test_no_mass_is_gained_from_below(q):
     assert np.exp(curve.tails(np.array([-1e4]), Side.DOWN).p_above[0]) <= 1.0 + 1e-12
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("inner", INNER, ids=range(3))
 @pytest.mark.parametrize("q", [0.1, 0.5])
 def test_compositions_of_nested_curves_are_ordered(inner, q):

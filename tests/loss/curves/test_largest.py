@@ -46,7 +46,7 @@ def quadrature(curve, epsilon):
     return quad(gain, -9.0, curve.shown + 10.0, limit=2000, epsabs=1e-10)[0]
 
 
-@pytest.mark.fast_cells(4)
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("curve", CURVES, ids=str)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_cells_show_little_less_than_the_largest_round(curve, swapped):
@@ -59,6 +59,7 @@ def test_cells_show_little_less_than_the_largest_round(curve, swapped):
     assert turned.swap().swap() == turned
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize(
     ("shown", "hidden", "rounds", "idle"),
     [(60.0, 30.0, 10**6, 0.0), (60.0, 0.0, 1, 0.5), (2.0, 0.0, 999, 1e-3), (4e-6, 2e-6, 2**40, 0)],

@@ -33,6 +33,7 @@ LAPLACES = fp.Laplace(noise_multiplier=1.0) * 3 + fp.Laplace(noise_multiplier=2.
 GAUSSIAN = fp.Gaussian(noise_multiplier=1.0)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_largest_losses_add_up_and_cap(accountant):
     ask = {**ADD, "accountant": accountant}

@@ -39,7 +39,7 @@ def quadrature(times, std, epsilon, swapped):
     return quad(gain, -10.0, top + 10.0, limit=800, epsabs=1e-9)[0]
 
 
-@pytest.mark.fast_cells(3)
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("draws", "chance", "std"), [(3, 0.2, 0.5), (8, 0.05, 2.0), (2, 0.5, 1.0)])
 def test_cells_show_little_less_than_everything(draws, chance, std, swapped):

@@ -37,6 +37,7 @@ def exact(mu, hidden, rounds, take):
     )
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("opposite", [False, True])
 @pytest.mark.parametrize(("mu", "rounds", "take"), [(0.7, 3, 2), (1.5, 3, 1), (2.5, 2, 1)])
 def test_the_sum_shows_little_less_than_the_epoch(mu, rounds, take, opposite):

@@ -35,6 +35,7 @@ def composed(name, every, times=1):
     return account
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def exactly(weights, loss, heights, less):
     return np.array(found)
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize(("count", "size", "reach"), CASES)
 def test_both_ways_are_within_their_rounding(count, size, reach, monkeypatch):
     weights, loss = nodes(count, reach, size)

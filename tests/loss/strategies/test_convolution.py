@@ -186,6 +186,7 @@ def responses(rounds, loss, epsilon):
         return total
 
 
+@pytest.mark.fast_cells(8)
 @pytest.mark.parametrize("rounds", [10, 1000, 1_000_000])
 @pytest.mark.parametrize("loss", [1e-3, 0.01, 2.0])
 @pytest.mark.parametrize("deviations", [0.3, 3.0, 20.0])
@@ -254,6 +255,7 @@ def test_bounded_losses_keep_their_crossing(delta):
     assert down <= up <= down + 0.03
 
 
+@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("means", [(0.0, 1.0, 6.0), (-2.0, 0.0, 0.5), (0.3, 0.7), (0.1, 0.2, 0.3)])
 def test_thresholds_of_means_at_unequal_distances_hold_the_truth(means):
     """Three means once counted as equally spaced wherever the outer two were."""

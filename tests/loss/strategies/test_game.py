@@ -120,6 +120,7 @@ def test_the_corner_of_a_zeroed_unit_is_its_curve(mu, q):
     assert found == pytest.approx(exact, abs=1e-11)
 
 
+@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize("population", [2, 5])
 def test_two_rounds_are_above_every_pair_of_zeroed_data(population):
     """The first round is any pair, in either order, the second a corner: adaptive data can."""
@@ -214,6 +215,7 @@ def test_masses_are_above_chords_of_close_knots():
             p, q = p + mpmath.mpf(mass), q + mpmath.mpf(mass) / a
 
 
+@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize("population", [2, 5])
 def test_two_rounds_are_above_every_triple(population):
     z, q = 1.5, 1.0 / population

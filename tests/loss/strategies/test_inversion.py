@@ -224,6 +224,7 @@ def check_moments(rng):
     assert holds(spectrum, k, exact - exact_atom(curve), spectrum.atom), (curve, line)
 
 
+@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("seed", range(16))
 def test_moments_on_a_line_hold_the_truth(seed):
     check_moments(random.Random(seed))
@@ -489,6 +490,7 @@ def erased_profile(rounds, q, mu):
     return profile
 
 
+@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize(
     "rounds, q, mu, delta, width",
     [
@@ -591,6 +593,7 @@ EXTREMES = list(
 )
 
 
+@pytest.mark.fast_cells(20)
 @pytest.mark.parametrize("maker, setting, delta", EXTREMES)
 def test_extremes_answer_or_decline(maker, setting, delta):
     z, q, rounds = setting

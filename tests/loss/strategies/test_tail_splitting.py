@@ -147,6 +147,7 @@ def check_cut_moments(rng):
     return checked
 
 
+@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize("first", [0, 20])
 def test_moments_of_both_parts_hold_the_truth(first):
     assert sum(check_cut_moments(random.Random(seed)) for seed in range(first, first + 20)) >= 10
@@ -204,6 +205,7 @@ def test_parts_share_all_outcomes():
 # Sums over nodes.
 
 
+@pytest.mark.fast_cells(12)
 @pytest.mark.parametrize("size", [2, 3, 64, 65, 1024, 1025, 40_000])
 @pytest.mark.parametrize("kind", ["spread", "one bin", "whole periods", "tiny", "far"])
 def test_sums_over_nodes_are_as_close_as_they_say(size, kind, monkeypatch):
