@@ -1,6 +1,8 @@
 """Helpers of several test files: schemes, custom releases, and runs of known epsilon."""
 
+import ast
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,12 @@ SCHEMES = {
     "Everyone": fp.Everyone(),
 }
 """One of every scheme of the reference table, each with a unit in a fifth of the rounds."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which the tests of the whole repository share."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def excluded(out, other):

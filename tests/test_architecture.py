@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.arrows import ARROWS
-from tests.common import ROOT
+from tests.common import ROOT, tree_of
 
 PACKAGE = ROOT / "fedprivacy"
 
@@ -165,11 +165,6 @@ def stands_in(path: Path, places: set[str]) -> bool:
 def is_in(module: str, places: set[str]) -> bool:
     """Return whether a module, written with slashes, is one of the places or in one."""
     return any(module == place or module.startswith(place + "/") for place in places)
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:

@@ -16,7 +16,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.cli import main
-from tests.common import ROOT
+from tests.common import ROOT, tree_of
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -208,7 +208,7 @@ def test_every_refusal_is_in_the_list_of_messages():
     said = {text for texts in pages.messages().values() for text, _ in texts}
     count = 0
     for path in sorted((ROOT / "fedprivacy").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             before = pages.SKIPPED.get(getattr(getattr(node, "func", None), "id", ""))
             given = [] if before is None else node.args[before:]
             if len(given) < 3 or not isinstance(given[2], ast.Constant):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.common import tree_of
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fedprivacy"
 
@@ -38,7 +40,7 @@ def classes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.name not in ALONE:
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.ClassDef):
                     found[node.name].append(str(path.relative_to(PACKAGE)))
     return found

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 import fedprivacy as fp
-from tests.common import ROOT
+from tests.common import ROOT, tree_of
 
 PACKAGE = ROOT / "fedprivacy"
 CODE = re.compile(r"`([^`]+)`")
@@ -67,7 +67,7 @@ def signatures():
         found
         for path in sorted(PACKAGE.rglob("*.py"))
         for found in public_names(
-            ast.parse(path.read_text(encoding="utf-8")).body,
+            tree_of(path).body,
             str(path.relative_to(PACKAGE)).removesuffix(".py"),
         )
     ]
@@ -128,7 +128,7 @@ def test_a_record_is_a_piece_of_data_and_nothing_else():
     named = [
         f"{path.relative_to(PACKAGE)}:{node.name}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef) and re.search(r"Record(?!s)", node.name)
     ]
     assert named == ["runs/methods/records.py:RecordJob"]

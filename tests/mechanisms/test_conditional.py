@@ -65,7 +65,7 @@ def test_chances_given_likely_pasts():
 
 
 def test_where_too_much_is_revealed_one_dimension_answers():
-    matrix = np.tril(np.ones((16, 16)))
+    matrix = np.tril(np.ones((8, 8)))
     assert conditional.revealed(conditional.rows_of(matrix, 0.5, 0.3)) > 1.0
     _, reasons = unknown_position.poisson(matrix, 0.5, 0.3, Gdp(1e3))
     assert reasons == ("line", "known")

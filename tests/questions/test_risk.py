@@ -96,7 +96,7 @@ def test_where_nothing_is_attained_it_is_guessing():
 
 def test_where_less_is_attained_than_dominates():
     run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.FixedSize(5, population=25)) * 3
-    risk = fp.attack_risk(run, fpr=0.1, adjacency="replace_one", slack=1e-3)
+    risk = fp.attack_risk(run, fpr=0.1, adjacency="replace_one", slack=1e-3, tolerance=0.05)
     assert np.all(risk.tpr.attained < risk.tpr.lower)
     assert np.all(risk.tpr.attained > risk.fpr)
     assert 0 < risk.advantage.attained <= risk.advantage.lower

@@ -793,6 +793,7 @@ class Peak(TorchDispatchMode):
         return result
 
 
+@pytest.mark.fast_cells("32")
 @pytest.mark.parametrize("clients", [8, 32])
 def test_memory_is_a_few_models_whatever_the_cohort(clients):
     features = WORKSPACE // 2
