@@ -154,6 +154,7 @@ class Choice:
             keeps is left out.
         edges: parameters whose value is at an end of the search.
         tried: number of settings that were priced.
+        remark: what the error is about, if the problem states it.
     """
 
     system: str
@@ -164,6 +165,7 @@ class Choice:
     curve: tuple[ChosenPoint, ...]
     edges: tuple[str, ...]
     tried: int
+    remark: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choice as JSON values."""
@@ -176,12 +178,15 @@ class Choice:
             "curve": [asdict(one) for one in self.curve],
             "edges": list(self.edges),
             "tried": self.tried,
+            **({"remark": self.remark} if self.remark else {}),
         }
 
     def __str__(self) -> str:
         chosen = ", ".join(f"{name} {value:g}" for name, value in self.settings.items())
         lines = [f"{self.system}: {chosen}", f"{self.bound}", f"{self.cost_name} {self.cost:.4g}"]
         lines += [f"within epsilon {one.budget:g}: {one.cost:.4g}" for one in self.curve]
+        if self.remark:
+            lines.append(self.remark)
         if self.edges:
             lines.append(
                 f"at an end of the search, so a better one may exist: {listed(self.edges)}"
@@ -323,7 +328,8 @@ def choose(
         epsilon: the budget, above 0.
         delta: the budget, strictly between 0 and 1.
         problem: for the samplers, an object with a ``target``, a ``GaussianTarget``, and a
-            ``gradient_sensitivity``, such as ``papers.fa_ld.grid.MeanProblem``; for Fed-PLT a
+            ``gradient_sensitivity``, such as ``papers.fa_ld.grid.MeanProblem`` or the result of
+            ``training.fitted_quadratic`` for a posterior of your own; for Fed-PLT a
             ``papers.fed_plt.grid.Regression``. None for their defaults. A problem that was made
             from private records makes the choice private: use public numbers.
         fixed: parameters that are not searched, with their values.
@@ -373,6 +379,7 @@ def choose(
         ),
         edges=tuple(search.edges(best)),
         tried=len(search.known),
+        remark=str(getattr(problem, "remark", "")),
     )
 
 

@@ -27,6 +27,7 @@ from .diagnostics import (
     inference_data,
 )
 from .fashion import fashion_mnist
+from .fitting import FittedQuadratic, fitted_quadratic
 from .gaussian import GaussianPosterior
 from .layers import private_module
 from .lazy import LazyData
@@ -91,6 +92,7 @@ __all__ = [
     "FederatedAveraging",
     "FederatedData",
     "FederatedSplitting",
+    "FittedQuadratic",
     "FlatModel",
     "FlattenedPosterior",
     "GaussianPosterior",
@@ -122,6 +124,7 @@ __all__ = [
     "digits",
     "fashion_mnist",
     "federate",
+    "fitted_quadratic",
     "fitted_w2",
     "gaussian_fit",
     "inference_data",
