@@ -222,6 +222,9 @@ def _plain_text(content: Content, name: str, stated: Stated, claim: Claim) -> No
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
     shown = shown or ", ".join(about)
     way_out = next((way for sign, way in _OTHER_FORMS if sign.search(content.values)), "")
+    library = _LIBRARIES.search(content.values)
+    if library is not None and "noise_multiplier" not in given:
+        way_out += f" It names {library[0]}, which draws its own noise."
     raise ConversionError(
         printable(
             f"{name}: plain text, which is no record; it mentions {shown[:300]}.{way_out}"

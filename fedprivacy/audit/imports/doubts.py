@@ -528,6 +528,7 @@ def _noise(draft: Draft) -> None:
 
 _PARTS_OF_MODELS = {"embedding", "embeddings", "activation", "activations", "feature", "features"}
 _PARTS_OF_MODELS |= {"logits", "label", "labels", "hidden", "representation", "prompt", "input"}
+_PARTS_OF_MODELS |= {"smashed", "cut", "representations", "embeds", "latents"}
 
 
 def _not_on_gradients(draft: Draft) -> None:

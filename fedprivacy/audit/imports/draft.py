@@ -86,12 +86,18 @@ _PLACES |= {
     "services",
 }
 _PLACES |= {"accountant", "compute", "get", "make", "epsilon", "spent", "rdp", "prv", "pld"}
+_PLACES |= {"kwargs"}
 _PLACES |= {"template", "templates", "common", "shared", "base"}
 """Words of the parts of a file that hold settings of a run."""
 
 
 def _noisy(field: Field) -> bool:
-    return field.name in ("noise_multiplier", "noise_mult")
+    return field.name in _NOISES
+
+
+_NOISES = {"noise_multiplier", "noise_mult", "dp_noise_multiplier", "noise_std", "noise_stddev"}
+_NOISES |= {"sigma", "dp_sigma", "noise_sigma", "noise_scale"}
+"""Names of a noise whose neighbours are settings of the same run."""
 
 
 _ELSEWHERE = {"optimizer", "optim", "optimiser", "adam", "adamw", "rmsprop", "norm", "layernorm"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import events, flower, opacus
 from .doubts import is_part
-from .fields import Fields, plain_name, setting_name
+from .fields import Fields, as_number, plain_name, setting_name
 from .words import NOISE
 
 MAX_RUNS = 1000
@@ -66,7 +66,8 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
         parts = kind == "YAML" and all(
             isinstance(row, Mapping) and Fields(row).has(*NOISES) for row in data
         )
-        return _rows(data, {}, "run") if parts or _all_runs(data) else []
+        whole = parts or (_all_runs(data) and (_flat(data) or not _progress(data)))
+        return _rows(data, {}, "run") if whole else []
     if isinstance(data, Mapping):
         lists = [
             value
@@ -77,8 +78,17 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
             # The other parts may put every run in doubt, for example a switch or a list of seeds.
             common = {key: value for key, value in data.items() if value is not lists[0]}
             return _rows(lists[0], common, "run")
-        return _by_name(data)
+        found = _by_name(data)
+        inside = [key for key in data if plain_name(key) in _OF_RUNS]
+        if found or len(inside) != 1 or not isinstance(data[inside[0]], Mapping):
+            return found
+        common = {key: value for key, value in data.items() if key != inside[0]}
+        return [(name, _whole(common, run)) for name, run in _by_name(data[inside[0]])]
     return []
+
+
+def _flat(rows: list[Any]) -> bool:
+    return all({setting_name(key) for key in row} & NOISES for row in rows)
 
 
 def _all_runs(rows: list[Any]) -> bool:
@@ -94,8 +104,27 @@ def _noisy(row: Mapping[Any, Any]) -> bool:
     if {setting_name(key) for key in row} & NOISES:
         return True
     # MLflow and Optuna write the settings of a run into a part of it.
-    parts = [row[key] for key in ("params", "data") if isinstance(row.get(key), Mapping)]
-    return any(map(_noisy, parts))
+    parts = [row[key] for key in row if plain_name(key) in _OF_A_RUN]
+    return any(_noisy(part) for part in parts if isinstance(part, Mapping))
+
+
+_OF_A_RUN = {"params", "data", "config", "settings", "args", "hparams", "dp", "privacy"}
+_OF_A_RUN |= {"hyperparameters", "hyperparams", "cfg", "parameters"}
+"""Names of parts with the settings of one run."""
+_OF_RUNS = {"settings", "runs", "experiments", "configs", "results", "trials", "variants"}
+_OF_RUNS |= {"datasets", "models", "grid"}
+"""Names of parts with one run for each name."""
+_COUNTERS = {"epoch", "training_iteration", "iteration", "step", "global_step", "round"}
+
+
+def _progress(rows: list[Any]) -> bool:
+    """Return whether rows show one run at several times: a counter rises from row to row."""
+    for name in _COUNTERS:
+        seen = [as_number(row.get(name)) for row in rows]
+        counts = [number for number in seen if number is not None]
+        if len(counts) == len(rows) > 1 and counts == sorted({*counts}):
+            return True
+    return False
 
 
 def _rows(rows: list[Any], common: Mapping[Any, Any], word: str) -> list[tuple[str, Any]]:

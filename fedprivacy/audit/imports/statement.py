@@ -14,7 +14,7 @@ from ...errors import claimed
 from ...outputs import printable
 from ...relations import Adjacency, Observer, Unit
 from .content import as_type, unreadable
-from .fields import cannot_bear, plain_name
+from .fields import as_number, cannot_bear, plain_name
 from .trace import Denominator, Origin, Rounds, Sampling, Trace, multiplier_of
 
 KIND = "statement of parameters"
@@ -163,7 +163,13 @@ def _in_our_words(data: dict[Any, Any]) -> tuple[dict[Any, Any], list[str]]:
             unused.append(str(name))
         else:
             found[name] = value
-    return found, unused
+    # YAML takes 1e-5 for a text.
+    numbers = {name: as_number(value) for name, value in found.items() if name not in _TEXTS}
+    texts = {name for name, value in found.items() if isinstance(value, str)}
+    return found | {name: numbers[name] for name in texts if numbers.get(name) is not None}, unused
+
+
+_TEXTS = {"sampling", "denominator", "unit", "adjacency", "observer", "description"}
 
 
 def _other_facts(description: str | None, unused: list[str]) -> dict[str, str]:

@@ -252,7 +252,8 @@ def _table(text: bytes, name: str) -> Content | None:
         unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
     plain = {plain_name(each) for each in names}
     known = bool({setting_name(each) for each in names} & {*ABOUT})
-    if "epoch" in plain and plain & {"noise_multiplier", "sigma"} and len(lines) > 2:
+    noisy = {setting_name(each) for each in names} & {"noise_multiplier", "sigma"}
+    if plain & {"epoch", "training_iteration"} and noisy and len(lines) > 2:
         unreadable(
             name,
             "rows are epochs of one run, and an epoch has many steps; write a row for each step "

@@ -39,6 +39,7 @@ RATE: tuple[str, ...] = ("sampling_probability", "sample_rate", "sampling_rate",
 RATE += ("sample_prob", "sample_probability", "subsampling_rate", "subsample_rate", "sampling_q")
 RATE += ("subsampling_probability", "subsampling_ratio", "sampling_ratio", "sample_ratio")
 RATE += ("subsampling_prob", "sampling_fraction", "inclusion_probability")
+PER_EPOCH = ("rounds_per_epoch", "steps_per_epoch", "batches_per_epoch")
 CLIENT_RATE: tuple[str, ...] = ("client_sampling_rate", "client_sample_rate", "participation_rate")
 CLIENT_RATE += ("client_sampling_probability", "participation_probability", "client_fraction")
 CLIENT_RATE += ("fraction_fit", "fraction_train", "frac", "fraction", "sample_fraction")
@@ -187,6 +188,8 @@ def _shares(draft: Draft) -> None:
             draft.ask("sampling_probability", f"{one}, of clients or of a client's records?")
     if unit is Unit.CLIENT or federated(draft.fields) or draft.facts.keys() & drawn:
         return
+    if draft.facts.get("sampling") is Sampling.SHUFFLED:
+        draft.take("rounds_per_epoch", *PER_EPOCH, whole=True)
     if _take_rate(draft, RATE) is None and draft.fields.has("q"):
         noises = {one.place.rpartition(".")[0] for one in draft.fields.all(*NOISE, *UNCLEAR)}
         if all(one.place.rpartition(".")[0] in noises for one in draft.fields.all("q")):
@@ -404,6 +407,8 @@ def federated(fields: Fields) -> bool:
     )
     for one in fields.every:
         words = {*one.name.split("_")} - ({"nodes"} if machines else set())
+        # Boosting has rounds, and so has an epoch.
+        words = words if words.isdisjoint(_OTHER_ROUNDS) else words - {"round", "rounds"}
         if isinstance(one.value, str):
             words |= {*plain_name(one.value[:100]).split("_")} & _ALGORITHMS
         if words & _FEDERATED:
@@ -411,6 +416,7 @@ def federated(fields: Fields) -> bool:
     return False
 
 
+_OTHER_ROUNDS = {"epoch", "boost", "boosting", "stopping"}
 _ALGORITHMS = {"federated", "fedavg", "fedprox", "fedavgm", "fedsgd", "scaffold", "fedadam"}
 _FEDERATED = {"client", "clients", "server", "fl", "users", "silo", "silos", "site", "sites"}
 _FEDERATED |= {"party", "parties", "collaborators", "collaborator", "hospitals", "aggregator"}
