@@ -37,7 +37,7 @@ KIND = "file of another program"
 def _recognises(fields: Fields, data: Any) -> bool:
     noisy = fields.has(*NOISE) or (unclear(fields) != [] and private(fields))
     # Other programs multiply other noise.
-    other = bare(fields) and not trains(fields)
+    other = len(fields.every) > 1 and bare(fields) and not trains(fields)
     return noisy and not generative(fields) and not other
 
 
