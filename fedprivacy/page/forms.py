@@ -58,6 +58,9 @@ SCHEMES = (
     FormChoice("fixed", "A fixed number", "exactly this many are drawn anew in every round"),
     FormChoice("truncated", "By chance, at most", "by chance, but at most so many in a round"),
     FormChoice("everyone", "Everybody", "all take part in every round"),
+    FormChoice("with-replacement", "With replacement", "a unit may be drawn twice for a round"),
+    FormChoice("shuffled", "A shuffled pass", "each unit joins one round of an epoch, shuffled"),
+    FormChoice("allocation", "One round by chance", "each unit draws its round of an epoch"),
 )
 PLAN = {
     field.name: field
@@ -75,19 +78,25 @@ PLAN = {
             "population",
             "Population",
             "The number of all units that may be drawn.",
-            only="poisson fixed truncated",
+            only="poisson fixed truncated with-replacement",
         ),
         FormField(
             "cohort",
             "Cohort",
             "The number of units in a round; on average, if they join by chance.",
-            only="poisson fixed truncated",
+            only="poisson fixed truncated with-replacement",
         ),
         FormField(
             "largest_cohort",
             "Largest cohort",
             "If more join by chance, a random subset of this size remains.",
             only="truncated",
+        ),
+        FormField(
+            "rounds_per_epoch",
+            "Rounds per epoch",
+            "An epoch has this many rounds; each unit joins one.",
+            only="shuffled allocation",
         ),
         FormField("rounds", "Rounds", "The number of noisy sums that are released."),
         FormField(
@@ -118,6 +127,7 @@ EXAMPLE = {
     "population": "6000",
     "cohort": "100",
     "largest_cohort": "150",
+    "rounds_per_epoch": "60",
     "rounds": "180",
     "knows": "noise",
     "noise_multiplier": "1.4",
@@ -220,5 +230,8 @@ COSTS = {
     "bytes": "Bytes sent",
 }
 """Costs of a comparison; only accuracy should be large."""
-SETTING = ("noise_multiplier", "sampling", "population", "cohort", "largest_cohort", "rounds")
+SETTING = (
+    *("noise_multiplier", "sampling", "population", "cohort", "largest_cohort"),
+    *("rounds_per_epoch", "rounds"),
+)
 """Fields of a compared setting, as in a plan."""

@@ -21,7 +21,7 @@ from ..questions.calibrate import calibrate
 from ..questions.epsilon import epsilon as epsilon_of
 from ..questions.risk import tradeoff_curve
 from ..relations import Observer
-from ..runs.run_specs import SampledRun
+from ..runs.run_specs import EPOCHS, SampledRun
 from ..systems.settings import CLOSED_SHARE, NON_NEGATIVE, POSITIVE, Setting
 from .drawing import line
 from .forms import ADJACENCIES, OBSERVERS, PLAN
@@ -88,9 +88,7 @@ class PlannedRun:
         said = {name: _chosen(fields, name, problems) for name in PLAN if PLAN[name].choices}
         budget = said["knows"] == "budget"
         wanted = ["rounds", "epsilon" if budget else "noise_multiplier", "delta"]
-        wanted += {"everyone": [], "truncated": ["population", "cohort", "largest_cohort"]}.get(
-            said["sampling"], ["population", "cohort"]
-        )
+        wanted += [n for n, field in PLAN.items() if said["sampling"] in field.only.split()]
         values = {name: number(fields, name, problems) for name in wanted}
         if not problems:
             facts = _sampling(said["sampling"], values, problems)
@@ -154,6 +152,9 @@ def _python(plan: PlannedRun) -> str:
         "Poisson": f"fp.Poisson({run.sampling_probability!r})",
         "FixedSize": f"fp.FixedSize({run.cohort}, population={run.population})",
         "Everyone": "fp.Everyone()",
+        "WithReplacement": f"fp.WithReplacement({run.cohort}, population={run.population})",
+        "Shuffled": f"fp.Shuffled(rounds_per_epoch={run.rounds_per_epoch})",
+        "RandomAllocation": f"fp.RandomAllocation(rounds_per_epoch={run.rounds_per_epoch})",
         "TruncatedPoisson": (
             f"fp.TruncatedPoisson(\n        {run.sampling_probability!r}, "
             f"population={run.population}, largest={run.largest_cohort}\n    )"
@@ -166,7 +167,7 @@ def _python(plan: PlannedRun) -> str:
         "",
         "def run(noise_multiplier):",
         f'    step = fp.Gaussian(noise_multiplier=noise_multiplier, unit="{plan.unit}")',
-        f"    return step.sampled({scheme}) * {run.rounds}",
+        f"    return step.sampled({scheme}) * {run.rounds // (run.rounds_per_epoch or 1)}",
         "",
         "",
     ]
@@ -212,15 +213,21 @@ def _sampling(scheme: str, values: dict[str, Any], problems: dict[str, str]) -> 
     """Return the numbers of the sampling, as ``SampledRun`` takes them."""
     if scheme == "everyone":
         return {}
+    if scheme in EPOCHS:
+        length, rounds = values["rounds_per_epoch"], values["rounds"]
+        if rounds % length:
+            problems["rounds"] = f"Rounds must be a multiple of the {length} rounds of an epoch."
+        return {"sampling": scheme, "rounds_per_epoch": length}
     cohort, population = values["cohort"], values["population"]
     if cohort > population:
         problems["cohort"] = f"The cohort must be at most the population of {population}."
         return {}
-    if scheme == "fixed":
+    if scheme in ("fixed", "with-replacement"):
         if cohort != math.floor(cohort):
             problems["cohort"] = "A fixed cohort must be an integer."
             return {}
-        return {"cohort": int(cohort), "population": population}
+        drawn = {} if scheme == "fixed" else {"sampling": scheme}
+        return {"cohort": int(cohort), "population": population, **drawn}
     found = {"sampling_probability": cohort / population, "population": population}
     return found | ({"largest_cohort": values["largest_cohort"]} if scheme == "truncated" else {})
 
@@ -400,8 +407,8 @@ def _half(plan: PlannedRun, noise: float, bound: Bound) -> Message:
 
 def _by_round(plan: PlannedRun, noise: float, bound: Bound) -> Message:
     """Return the drawing of certified upper ends after some of the rounds."""
-    rounds = plan.run.rounds
-    chosen = sorted({max(1, rounds * i // POINTS) for i in range(1, POINTS + 1)})
+    rounds, epoch = plan.run.rounds, plan.run.rounds_per_epoch or 1
+    chosen = sorted({max(1, rounds // epoch * i // POINTS) * epoch for i in range(1, POINTS + 1)})
     ends = [
         bound.upper
         if count == rounds
@@ -409,7 +416,7 @@ def _by_round(plan: PlannedRun, noise: float, bound: Bound) -> Message:
             plan.run.changed({"noise_multiplier": noise, "rounds": count}).run(plan.unit),
             delta=plan.delta,
             tolerance=0.01,
-            deadline=DEADLINE / POINTS,
+            deadline=DEADLINE / len(chosen),
             **plan.question,
         ).upper
         for count in chosen

@@ -81,7 +81,9 @@ def halved_by(run: SampledRun, unit: str | None, **question: Any) -> dict[str, f
         Name -> value; None if no value halves it.
     """
     target = 0.5 * epsilon(run.run(unit), **question).upper
-    names = {"noise_multiplier": False, "rounds": True}
+    names = {"noise_multiplier": False}
+    # Rounds of epochs come in multiples.
+    names |= {"rounds": True} if run.rounds_per_epoch is None else {}
     names |= {"sampling_probability": False} if run.sampling_probability is not None else {}
     names |= {"cohort": True} if run.cohort is not None else {}
 

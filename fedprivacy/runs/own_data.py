@@ -308,7 +308,9 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
 def _check_outputs(outputs: object, wanted: tuple[int, int]) -> None:
     got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
     if not isinstance(outputs, Tensor) or got != wanted:
-        refuse("model's output", got, f"have shape (records, {wanted[1]} classes)", NUMBERED)
+        short = got == (wanted[0], wanted[1] - 1)
+        way_out = NUMBERED if short else ""
+        refuse("model's output", got, f"have shape (records, {wanted[1]} classes)", way_out)
     if not bool(torch.isfinite(outputs).all()):
         way_out = "check the initial parameters, since no update would be finite"
         refuse("model's output", "NaN or infinity", "be finite", way_out)

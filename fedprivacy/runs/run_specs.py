@@ -13,11 +13,27 @@ from ..bound import Bound
 from ..errors import ParameterError, listed, refuse
 from ..mechanisms import Gaussian, Mechanism
 from ..questions.units import allows_publishing
-from ..sampling import Everyone, FixedSize, Poisson, Scheme, TruncatedPoisson
-from ..systems.settings import COUNT, POSITIVE, SHARE, Settings, setting
+from ..sampling import (
+    Everyone,
+    FixedSize,
+    Poisson,
+    RandomAllocation,
+    Scheme,
+    Shuffled,
+    TruncatedPoisson,
+    WithReplacement,
+)
+from ..systems.settings import COUNT, POSITIVE, SHARE, Settings, choice, setting
 
 Row = tuple[Any, tuple[Any, dict[str, Any]]]
 """(label, (run or path of a ledger, costs by name)), in the form of ``fp.pareto``."""
+
+
+EPOCHS: dict[str, type[Shuffled | RandomAllocation]] = {
+    "shuffled": Shuffled,
+    "allocation": RandomAllocation,
+}
+"""Schemes whose mechanism is a whole epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +64,15 @@ class SampledRun(Settings):
         "this size takes part (truncated Poisson sampling).",
         default=None,
     )
+    sampling: str | None = setting(
+        choice("with-replacement", "shuffled", "allocation"),
+        "Another way to draw: the cohort with replacement, or each unit once in the rounds of an "
+        "epoch, by a shuffle or by chance.",
+        default=None,
+    )
+    rounds_per_epoch: int | None = setting(
+        COUNT, "Rounds of an epoch, for shuffled and allocation.", default=None
+    )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -62,6 +87,10 @@ class SampledRun(Settings):
             ParameterError: the numbers contradict each other.
         """
         sizes = (self.cohort, self.population)
+        if self.sampling in EPOCHS or self.rounds_per_epoch is not None:
+            return self._epoch()
+        if self.sampling is not None:
+            return self._replaced()
         if self.largest_cohort is not None:
             return self._truncated(self.largest_cohort)
         if self.sampling_probability is not None:
@@ -74,6 +103,26 @@ class SampledRun(Settings):
         if sizes != (None, None):
             refuse("cohort and population", sizes, "be given together")
         return Everyone()
+
+    def _epoch(self) -> Scheme:
+        length, others = self.rounds_per_epoch, ("cohort", "sampling_probability", "largest_cohort")
+        if self.sampling not in EPOCHS or length is None:
+            rule = f"be given with sampling {listed(EPOCHS)}"
+            refuse("rounds_per_epoch", length, rule)
+        for name in others:
+            if getattr(self, name) is not None:
+                rule = "be left out, since an epoch has every unit once"
+                refuse(name, getattr(self, name), rule)
+        if self.rounds % length:
+            rule = f"be a multiple of the {length} rounds of an epoch"
+            refuse("rounds", self.rounds, rule)
+        return EPOCHS[self.sampling](rounds_per_epoch=length)
+
+    def _replaced(self) -> Scheme:
+        known = (self.sampling_probability, self.largest_cohort)
+        if self.cohort is None or self.population is None or known != (None, None):
+            refuse("sampling", self.sampling, "be given with cohort and population only")
+        return WithReplacement(self.cohort, population=self.population)
 
     def _truncated(self, largest: int) -> Scheme:
         chance, population = self.sampling_probability, self.population
@@ -92,7 +141,7 @@ class SampledRun(Settings):
             ParameterError: see ``scheme``.
         """
         one = Gaussian(noise_multiplier=self.noise_multiplier, unit=unit)
-        return one.sampled(self.scheme) * self.rounds
+        return one.sampled(self.scheme) * (self.rounds // (self.rounds_per_epoch or 1))
 
     def remarked(self, bound: Bound, unit: str | None = None) -> Bound:
         """Return a bound of the run, with a remark if its delta is 1/n or more for n units.
@@ -113,6 +162,8 @@ class SampledRun(Settings):
         """Expected share of the units that take part in a round."""
         if self.cohort is not None and self.population is not None:
             return self.cohort / self.population
+        if self.rounds_per_epoch is not None:
+            return 1.0 / self.rounds_per_epoch
         # With neither given, every unit takes part.
         return self.sampling_probability or 1.0
 

@@ -90,7 +90,14 @@ def test_an_option_of_one_name_says_one_thing():
     allowed = {
         *("--adjacency", "--observer", "--unit", "--epsilon", "--delta", "--output", "--method"),
         *("--set", "--rounds", "--cohort", "--population", "--sampling-probability", "--clients"),
-        *("--noise-multiplier", "--ledgers", "--trials", "--rounds-per-epoch", "--deadline"),
+        *(
+            "--noise-multiplier",
+            "--ledgers",
+            "--trials",
+            "--rounds-per-epoch",
+            "--sampling",
+            "--deadline",
+        ),
     }
     assert set(several) <= allowed, {k: v for k, v in several.items() if k not in allowed}
 

@@ -294,6 +294,22 @@ CALLS = {
         "largest_cohort must be given with sampling_probability and population, without cohort, "
         "got 3",
     ),
+    "an epoch without its length": (
+        lambda: sampled(sampling="shuffled", rounds=20),
+        "rounds_per_epoch must be given with sampling 'shuffled' or 'allocation', got None",
+    ),
+    "an epoch and a cohort": (
+        lambda: sampled(sampling="allocation", rounds_per_epoch=10, rounds=20, cohort=3),
+        "cohort must be left out, since an epoch has every unit once, got 3",
+    ),
+    "a part of an epoch": (
+        lambda: sampled(sampling="allocation", rounds_per_epoch=10, rounds=25),
+        "rounds must be a multiple of the 10 rounds of an epoch, got 25",
+    ),
+    "draws with replacement from nothing": (
+        lambda: sampled(sampling="with-replacement", cohort=3),
+        "sampling must be given with cohort and population only, got 'with-replacement'",
+    ),
     "a cost that is none": (
         lambda: run_specs.runs_of_grid({"noise_multiplier": [1.0]}, None, ["beauty"]),
         "--cost must be one of 'noise', 'averaged-noise', 'uploads' or 'rounds', got 'beauty'",

@@ -43,6 +43,9 @@ QUESTIONS = {
     "fixed": {"sampling": "fixed", "adjacency": "replace_one", "unit": "record"},
     "truncated": {"sampling": "truncated", "adjacency": "zero_out", "largest_cohort": "120"},
     "everyone": {"sampling": "everyone", "noise_multiplier": "20", "observer": "final"},
+    "replacement": {"sampling": "with-replacement", "adjacency": "zero_out"},
+    "shuffled": {"sampling": "shuffled", "adjacency": "zero_out", "rounds_per_epoch": "90"},
+    "allocation": {"sampling": "allocation"},
     "server": {"observer": "server", "adjacency": "zero_out", "cohort": "12.5"},
 }
 
@@ -100,6 +103,8 @@ def test_the_first_answer_has_the_interval_and_the_rest_follows():
         ({"cohort": "6001"}, "cohort", "at most the population"),
         ({"cohort": "10.5", "sampling": "fixed"}, "cohort", "must be an integer"),
         ({"largest_cohort": "x", "sampling": "truncated"}, "largest_cohort", "must be"),
+        ({"sampling": "shuffled", "rounds": "100"}, "rounds", "a multiple of the 60 rounds"),
+        ({"sampling": "allocation", "rounds_per_epoch": ""}, "rounds_per_epoch", "Enter"),
         ({"unit": "person"}, "unit", "Choose one"),
         ({"observer": "server"}, "observer", "the list of participants shows membership"),
         ({"knows": "budget", "epsilon": "-1"}, "epsilon", "at least 0"),
