@@ -54,7 +54,8 @@ def choose(method: str, chosen: tuple[str, ...], as_json: bool, **budget: Any) -
     """Search the setting of a system with the smallest error within a budget.
 
     No data are read and nothing is trained: the error follows from the system's exact law. The unit
-    is a record, and a neighbour has one record replaced.
+    is a record, and a neighbour has one record replaced. The error of dp-fedavg and fed-smp has no
+    formula: train a grid with `fedprivacy sweep`, or with `sweep --private` on protected data.
 
     \b
     Examples:

@@ -311,6 +311,12 @@ SYSTEMS: dict[str, Searched] = {
 """The systems by name."""
 
 
+TRAINED = (
+    "its error has no formula: train a grid on public data with fedprivacy sweep, or choose on the "
+    "protected data with fedprivacy sweep --private, which prices the choice"
+)
+
+
 def choose(
     system: str,
     *,
@@ -343,7 +349,8 @@ def choose(
         ImpossibleBudget: no tried setting keeps the budget and has a finite error.
     """
     if system not in SYSTEMS:
-        refuse("system", system, f"be one of {listed(SYSTEMS)}")
+        trained = system in ("fed-smp", "dp-fedavg")
+        refuse("system", system, f"be one of {listed(SYSTEMS)}", TRAINED if trained else "")
     known = SYSTEMS[system]
     found = known.on(known.problem() if problem is None else problem)
     facts: Values = {"delta": open_unit(delta=delta), "adjacency": Adjacency.REPLACE_ONE}

@@ -82,6 +82,7 @@ def test_a_deadline_ends_the_search_with_the_best_setting_so_far():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        ({"system": "fed-smp"}, "fedprivacy sweep --private, which prices the choice"),
         ({"system": "fedavg"}, "system must be one of 'fa-ld', 'fa-hmc' or 'fed-plt'"),
         ({"epsilon": 0.0}, "epsilon must be a finite number above 0"),
         ({"epsilon": math.inf}, "epsilon must be a finite number"),
