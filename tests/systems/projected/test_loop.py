@@ -315,7 +315,7 @@ def test_rounding_of_large_sums_over_a_small_denominator_needs_more_noise():
     options = {"loss": Logistic(feature_bound=0.01), "records": 10_000, "step_size": 1.0}
     batches = fp.FixedSize(10_000, 10_000)
     loop(**options, noise_std=1e-4, batches=batches, denominator=10_000.0)
-    with pytest.raises(fp.ParameterError, match="noise_std must be at least 0.00298"):
+    with pytest.raises(fp.ParameterError, match=r"noise_std must be at least 0\.00298"):
         loop(**options, noise_std=1e-4, batches=batches, denominator=10.0)
 
 
