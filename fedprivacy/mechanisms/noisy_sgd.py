@@ -213,8 +213,12 @@ class NoisySGD(NoisySteps):
         return _lower_double(min(step * own, room))
 
     @property
-    def _drift(self) -> float:
-        """What a loop's rounding adds to the distance of two runs in a step, in record moves."""
+    def drift(self) -> float:
+        """What a loop's rounding adds to the distance of two runs in a step, in record moves.
+
+        Raises:
+            ParameterError: rounding hides a record's move.
+        """
         if self.dimension is None:
             return 0.0
         drift = 2.0 * HIDDEN_GRID * math.sqrt(self.dimension) * self.multiplier
@@ -242,7 +246,7 @@ class NoisySGD(NoisySteps):
         if isinstance(self.batches, FixedEpochs):
             return self._in_order(self.batches, facts)
         # Rounding before the noise is part of the sum, so a record moves it by a little more.
-        whole = rounded_down(self.multiplier / (1.0 + self._drift), TENS)
+        whole = rounded_down(self.multiplier / (1.0 + self.drift), TENS)
         plain = self._sampled(whole, facts)
         ends, theorem, first = self._at_the_end(self.batches, facts)
         once = compose([(plain.curve, self.steps)])
@@ -290,9 +294,9 @@ class NoisySGD(NoisySteps):
             multiplier=self.multiplier,
             moved=1.0 if alone else 2.0,
             reach=self._reach(),
-            drift=self._drift,
+            drift=self.drift,
         )
-        chance, moved = batches.rate, 1.0 + self._drift
+        chance, moved = batches.rate, 1.0 + self.drift
         composed = run.plain(chance)
         # T18's pair needs other records that are hidden, and the same in both data sets. Its
         # payment does not fall, which is dear if steps move points apart.
@@ -340,7 +344,7 @@ class NoisySGD(NoisySteps):
         factor = moves * cyclic_factor(gap, epochs, batches.separation, self._reach(moves))
         # What rounding adds is closed on its own: shifts add up, and so do their norms.
         every = math.sqrt(self.steps) if gap <= 0.0 else hidden_state_factor(gap, self.steps)
-        mu = (factor + self._drift * every) / self.multiplier
+        mu = (factor + self.drift * every) / self.multiplier
         assumptions = (*self._assumed, _ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))
         return PrivacyLoss(curve, facts, None, (_CYCLIC,), assumptions)

@@ -117,7 +117,7 @@ class BatchedRun(NamedTuple):
         numbers = _Steps.last(self.gap, last)
         distance = rounded_up(numbers.left * self.before(last) + self.drift * numbers.once, TENS)
         # If steps move points apart, the last payment must cover what rounding adds.
-        if self.gap < 0.0 and distance < self.drift * numbers.twice * (1.0 + HUNDREDS):
+        if self.gap < 0.0 and distance < self.drift * numbers.twice * (1.0 + THOUSANDS):
             distance = Up(math.inf)
         mu = distance / (self.multiplier * math.sqrt(share * numbers.twice))
         return Split(last, share, distance, rounded_up(mu, TENS))

@@ -35,7 +35,7 @@ from ...mechanisms.noisy_sgd import Drawn
 from ...mechanisms.rounded import HIDDEN_GRID, drawn_ahead, noisy_scaled
 from ...relations import Unit, is_add_remove
 from ...rounding import HUNDREDS, rounded_up
-from ...sampling import Poisson
+from ...sampling import FixedSize, Poisson, TruncatedPoisson
 from ...training.rounds import (
     Dropout,
     RoundBookkeeping,
@@ -180,7 +180,11 @@ class ProjectedDescent:
             size = -(-self.records // self.batches.separation)
             rule = f"be at least {size}, the size of a batch"
             require(size <= self.denominator, "denominator", self.denominator, rule)
-        elif not isinstance(self.batches, Poisson):
+            # Here a record's place is its number, which moves if an earlier record is removed.
+            rule = "not state apart, since a removed record moves the others to other batches"
+            way_out = f"use FixedEpochs({self.batches.separation})"
+            require(not self.batches.apart, "batches", self.batches, rule, way_out)
+        elif isinstance(self.batches, FixedSize | TruncatedPoisson):
             rule = f"have population = records = {self.records}"
             require(self.batches.population == self.records, "batches", self.batches, rule)
         return NoisySGD(
@@ -222,7 +226,11 @@ class ProjectedDescent:
     def _widening(self) -> float:
         """Factor on the noise that pays for rounding; with batches the account includes it."""
         mechanism = self.round_mechanism
-        return 1.0 if isinstance(mechanism, NoisySGD) else mechanism.widening(self.dimension)
+        if isinstance(mechanism, NoisySGD):
+            # This refuses noise of which rounding is too large a part.
+            _ = mechanism.drift
+            return 1.0
+        return mechanism.widening(self.dimension)
 
     def init(self) -> DescentState:
         """Return the state before the first release: the middle of the ball."""

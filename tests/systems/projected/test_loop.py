@@ -307,7 +307,8 @@ def test_a_large_regulariser_hides_no_part_of_the_smoothness():
     run = in_batches("fixed", loss=loss, step_size=1e-4).round_mechanism
     assert Fraction(1.35) ** 2 / 4 <= Fraction(run.smoothness) < 0.4557
     loss = Logistic(feature_bound=1.0, regularisation=1e17)
-    assert in_batches("fixed", loss=loss, step_size=1e-17).round_mechanism.smoothness >= 0.25
+    small = in_batches("fixed", loss=loss, step_size=1e-17, noise_std=1e-18, radius=1e-12)
+    assert small.round_mechanism.smoothness >= 0.25
 
 
 def test_rounding_of_large_sums_over_a_small_denominator_needs_more_noise():
@@ -339,6 +340,9 @@ def test_fewer_records_than_the_limit_are_trained_on_under_poisson(tmp_path):
         ({"batches": fp.FixedEpochs(10), "denominator": 19.0}, "be at least 20"),
         ({"batches": fp.FixedSize(40, N), "denominator": 10.0}, "moves points apart"),
         ({"batches": fp.Shuffled(10), "denominator": 20.0}, "batches must"),
+        ({"batches": True, "denominator": 20.0}, "batches must be FixedSize"),
+        ({"batches": fp.FixedEpochs(10, apart=True), "denominator": 20.0}, "not state apart"),
+        ({"batches": fp.FixedEpochs(10), "denominator": 1e9}, "rounding of a step must be below"),
     ],
 )
 def test_batches_without_an_account(options, message):
