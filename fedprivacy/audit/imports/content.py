@@ -168,7 +168,7 @@ def ini_of(text: bytes, name: str) -> dict[str, Any]:
 
 _INI = re.compile(
     r"(?:[#;].*|\[(?P<section>[A-Za-z_][\w .:/-]{0,60})\]"
-    r"|(?:export\s+|set\s+)?(?P<name>-{0,2}[A-Za-z_][\w.-]{0,80})\s*(?:=|:\s)\s*(?P<value>[^#{]*)(?:#.*)?)?",
+    r"|(?:export\s+|set\s+)?(?P<name>-{0,2}@?[A-Za-z_][\w.-]{0,80})\s*(?:=|:\s)\s*(?P<value>[^#{]*)(?:#.*)?)?",
     re.ASCII,
 )
 

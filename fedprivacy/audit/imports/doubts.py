@@ -60,9 +60,22 @@ _NO_CLIP = 1e4
 _OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per_sample_grad_norm"}
 
 _TRIALS = {"trials", "runs", "seeds", "repeats", "repeat", "repetitions", "folds", "kfold"}
-_TRIALS |= {"replicates", "replications", "restarts", "teachers", "evals"}
-_MANY_RUNS = {"trial_count", "ensemble_size", "k_fold", "n_fold", "num_fold"}
-_NO_TRIALS = {"per", "every", "dir", "id", "timeout", "keep", "patience", "between"}
+_TRIALS |= {"replicates", "replications", "restarts", "teachers"}
+_MANY_RUNS = {"max_evals", "trial_count", "ensemble_size", "k_fold", "n_fold", "num_fold"}
+_NO_TRIALS = {
+    "warm",
+    "lr",
+    "scheduler",
+    "cosine",
+    "per",
+    "every",
+    "dir",
+    "id",
+    "timeout",
+    "keep",
+    "patience",
+    "between",
+}
 _GATHERS = {"accumulation", "accumulate", "accum", "accumulated", "virtual"}
 _GATHERING = {"iter_size", "update_freq", "acc_steps", "grad_acc", "n_acc_steps"}
 _DEVICES = {"world_size", "n_gpus", "num_gpus", "num_devices", "n_devices", "devices", "gpus"}
@@ -76,6 +89,7 @@ _UNITS = {"group_by", "group_key", "group_column", "privacy_key", "privacy_id", 
 _UNITS |= {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
 _MANY = {"user", "users", "client", "clients", "patient", "patients", "group", "groups", "device"}
 _MANY |= {"person", "persons", "individual", "individuals", "author", "household", "site"}
+_MANY |= {"node", "nodes", "graph", "subject", "subjects", "speaker", "account", "customer"}
 
 _WHOLE_BATCHES = {*BATCH, "expected_batch_size"}
 

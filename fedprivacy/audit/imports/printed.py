@@ -81,6 +81,12 @@ _SAID = re.compile(
     re.ASCII,
 )
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+) (?:steps|iterations)\b", re.ASCII)
+_NOT_SAID = re.compile(
+    r"^[ \t]*(?:def|class|async def)\b.*|(?:^|[ \t])(?:#|//).*"
+    r"|^.*(?:add_argument|DEFINE_|\bhelp\b|\bdefault).*",
+    re.ASCII | re.MULTILINE,
+)
+"""Comments, and defaults that a run may replace."""
 _FACTS = {*NOISE, *RATE, *STEPS, *ROUNDS, *EPSILON, *DELTA, *BATCH, *RECORDS, "epochs"}
 
 
@@ -91,6 +97,7 @@ def _beside(text: str, settings: Any) -> dict[str, Any]:
     epochs is left out.
     """
     found: dict[str, dict[str, None]] = {}
+    text = _NOT_SAID.sub("", text)
     for name, number in islice(_SAID.findall(text), MAX_SAID):
         if plain_name(name) in _FACTS:
             found.setdefault(plain_name(name), {})[number] = None
@@ -379,6 +386,6 @@ def _attributes(text: str) -> Iterator[tuple[str, Any]]:
             )
 
 
-_PROGRAM = re.compile(r"\.py\b|\bpython\d?\b|\s-m\s", re.ASCII)
+_PROGRAM = re.compile(r"\.py\b|\bpython\d?\b|\s-m\s|\b(?:docker|podman) run\b", re.ASCII)
 _OVERRIDE = re.compile(r"\s\+{0,2}[A-Za-z_][\w./-]*=[^\s=]+", re.ASCII)
 """A setting of Hydra on a command line."""

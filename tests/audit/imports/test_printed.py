@@ -56,3 +56,33 @@ def test_a_long_text_takes_a_bounded_time(piece):
     start = time.process_time()
     settings_in(piece * (200_000 // len(piece)))
     assert time.process_time() - start < 20.0
+
+
+CALL = "PrivacyEngine(noise_multiplier=1.1, max_grad_norm=1.0)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("sample_rate=0.01\n", {"said": {"sample_rate": "0.01"}}),
+        ("# sample_rate=0.01\n", {}),
+        ("def train(sample_rate=0.01):\n", {}),
+        ('parser.add_argument("--steps", default=9) # steps = 9\n', {}),
+        ("noise_multiplier = 1.1\n", {}),
+        ("noise_multiplier = 0.3\n", {"said": {"noise_multiplier": ["1.1", "0.3"]}}),
+        ("steps = 10\nsteps = 20\n", {"said": {"steps": ["10", "20"]}}),
+        ("eps = 0.1\neps = 0.2\n", {}),
+        ("ran 1,500 steps\n", {"counted": {"steps": "1500"}}),
+        ("ran 100 steps\nran 200 steps\n", {}),
+    ],
+)
+def test_a_text_says_facts_outside_the_settings(text, found):
+    settings = {"noise_multiplier": 1.1, "max_grad_norm": 1.0}
+    assert settings_in(CALL + text) == settings | found
+
+
+def test_a_loop_of_a_script_lists_values_to_try():
+    text = "S=(0.5 1.0)\nfor s in ${S[@]}; do\n python a.py --noise-multiplier $s --steps 9\ndone"
+    assert settings_in(text) == {"steps": "9", "sweep": {"noise-multiplier": ["0.5", "1.0"]}}
+    once = text.replace("(0.5 1.0)", "0.5")
+    assert settings_in(once) == {"steps": "9", "noise-multiplier": "$s"}

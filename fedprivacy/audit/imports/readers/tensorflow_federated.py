@@ -11,6 +11,7 @@ from typing import Any
 from ....relations import Unit
 from ..draft import Draft
 from ..fields import Fields
+from ..words import federated
 from .base import Reader, named
 
 KIND = "TensorFlow Federated flags"
@@ -21,7 +22,9 @@ _MARKS += ("clipped_count_budget_allocation", "max_elements_per_client")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS) and fields.has("noise_multiplier")
+    # Other programs clip by a quantile too.
+    own = fields.has(*{*_MARKS} - {"target_unclipped_quantile"}) or federated(fields)
+    return own and fields.has(*_MARKS) and fields.has("noise_multiplier")
 
 
 def _read(fields: Fields, name: str) -> Draft:
