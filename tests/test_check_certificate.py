@@ -152,7 +152,6 @@ def on_lattice(name, points, monkeypatch):
     return [one.delta(check_certificate.arb(end)) for one, end in zip(lattices, ends, strict=True)]
 
 
-@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("name", ["few", "Poisson", "Laplace, sampled", "server"])
 def test_a_lattice_holds_delta_at_both_ends(name, monkeypatch):
     """The ends are on both sides of where delta is 1e-5, and a ball holds delta."""
@@ -512,7 +511,6 @@ def test_levels_that_do_not_fit_prove_no_upper_end():
 LONG = ("allocation", "shuffled", "bins", "groups")
 
 
-@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in MADE]
 )

@@ -128,7 +128,6 @@ CELLS = [
 ]
 
 
-@pytest.mark.fast_cells(14)
 @pytest.mark.parametrize(("name", "adjacency", "observer"), CELLS)
 def test_no_data_set_of_four_units_loses_more_than_is_said(name, adjacency, observer):
     scheme, law = SCHEMES[name]
@@ -167,7 +166,6 @@ TWICE = [
 ]
 
 
-@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize(("name", "adjacency"), TWICE)
 def test_two_rounds_on_tiny_data_lose_no_more_than_is_composed(name, adjacency):
     """Data that stay and data that change from round to round, the unit's own included."""

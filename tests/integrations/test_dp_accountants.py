@@ -105,7 +105,6 @@ RUNS = {
 }
 
 
-@pytest.mark.fast_cells(3)
 @pytest.mark.parametrize("name", RUNS)
 def test_the_masses_dominate_both_orientations(name):
     made = RUNS[name]()

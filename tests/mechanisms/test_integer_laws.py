@@ -234,7 +234,6 @@ def one_number(kind, **options):
     return kind(**facts | options, rotated=False)
 
 
-@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("rounds", [1, 20])
 @pytest.mark.parametrize("skellam", [False, True])
 def test_one_number_is_accounted_between_dp_accountings_ends(skellam, rounds):

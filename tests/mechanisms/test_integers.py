@@ -45,7 +45,6 @@ def test_bits_beyond_the_first_64_decide_where_those_do_not():
         assert found[0] == place - table.reach
 
 
-@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("std", [0.3, 5.0, 400.0, 5000.0])
 @pytest.mark.parametrize("draw", [integers.discrete_gaussian, integers.skellam])
 def test_drawn_numbers_have_the_law(draw, std):

@@ -223,7 +223,6 @@ def test_no_more_than_dp_accounting_says(q, n, largest, z):
     assert least < ours.upper <= max(theirs(n), theirs(n + 1)) + 2e-3
 
 
-@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("n, largest, q", [(5, 2, 0.5), (5, 3, 0.8), (4, 1, 0.3), (4, 4, 0.5)])
 def test_cohorts_are_drawn_with_the_stated_law(n, largest, q):
     """Chi-square over all cohorts, 40,000 draws: one seed in a million fails."""

@@ -54,7 +54,6 @@ def test_an_unknown_family_is_refused():
         cases(["lattices"])
 
 
-@pytest.mark.fast_cells(8)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     "family",
