@@ -26,7 +26,7 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 help:
 	@echo "make demo       install, then train, account and audit on real data; writes demo-report.html"
 	@echo "make examples   run every script of examples/ and compare what it prints (under 5 minutes)"
-	@echo "make test       install, then run the test suite (5 to 9 minutes on 2 idle cores)"
+	@echo "make test       install, then run the test suite (5 to 7 minutes on 2 idle cores)"
 	@echo "make test-slow  the statistical tests and other long ones"
 	@echo "make test-page  the page of fedprivacy page in a browser (needs /usr/bin/chromium; a minute)"
 	@echo "make test-repeat  the tests of make test RUNS times: other orders, 1, 2, 4 workers, load (hours)"

@@ -718,7 +718,7 @@ def test_ten_thousand_rounds_are_read_with_a_few_calls_each(path, monkeypatch):
 
 # Kills
 
-KILLS = 100
+KILLS = 60
 
 
 def run_child(*args: str) -> subprocess.Popen[str]:
