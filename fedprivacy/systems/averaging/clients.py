@@ -185,6 +185,9 @@ def _unpickled(sent: bytes) -> Any:
 def own_randomness(seed: int, device: str = "cpu") -> Iterator[None]:
     """Let torch draw from a seed; restore its own random state afterwards."""
     devices = [torch.device(device)] if device != "cpu" else []
+    # torch.manual_seed also seeds devices that are not in use: until CUDA starts, it keeps the
+    # stack of every call.
+    begin = torch.manual_seed if devices else torch.default_generator.manual_seed
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        begin(seed)
         yield

@@ -540,7 +540,7 @@ class ModuleLoss(AgentLoss):
     def start(self, generator: torch.Generator) -> Tensor | None:
         """Return newly initialised parameters."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             return self._build().flatten()
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
