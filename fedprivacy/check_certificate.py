@@ -2848,6 +2848,8 @@ class Spread:
         self.masses[place] += p - top
         self.masses[place + 1] += top
         gap = abs((p - top) * top / (low * high * q)) * (high - low)
+        if not gap.is_finite():  # so small a mass that q may be 0; no delta is above P's mass
+            gap = abs(p - top) + abs(top)
         self.gaps[place] += float(gap.upper()) * (1 + 1e-9) + 1e-300
 
     def _cut(self, piece: Piece, small: arb) -> None:
@@ -2966,6 +2968,7 @@ class Run:
         self.apart: Callable[[float], arb] = lambda x: alone + (apart(x) if apart else ZERO)
         self.lines: dict[tuple[float, bool], Line] = {}
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
+        self.tilt = lru_cache(self._tilt)
 
     def but(self, apart: Callable[[float], arb]) -> Run:
         """Return the same run with another amount ``apart``."""
@@ -3005,18 +3008,20 @@ class Run:
         return moment - t * x + t * math.log(t) - (1 + t) * math.log1p(t)
 
     def _tilt(self, x: float) -> float:
-        return _least(lru_cache(lambda t: self._size(t, x)), 6)
+        # Of mixtures of many terms, a large tilt has a long and slow integral.
+        terms = (len(piece.p + piece.q) for pair, _ in self.rounds for piece in pair.curved())
+        return _least(lru_cache(lambda t: self._size(t, x)), 4 if max(terms, default=0) > 4 else 6)
 
     def rough(self, x: float) -> float:
         """Return about the log of delta; it only orders the ways to see a run."""
-        return self._size(self._tilt(x), x) if math.isfinite(x) else 0.0
+        return self._size(self.tilt(x), x) if math.isfinite(x) else 0.0
 
     def by_a_moment(self, x: float, share: float) -> arb | None:
         """Return a ball from 0 to a moment's bound on delta, if that is below ``share``.
 
         (1 - e^{x - L})^+ is at most e^{t (L - x)} t^t / (1 + t)^{1 + t}.
         """
-        tilt = self._tilt(x)
+        tilt = self.tilt(x)
         if not self._size(tilt, x) < math.log(share) - 0.01:
             return None
         with suppress(Undecided):

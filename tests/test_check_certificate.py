@@ -497,6 +497,16 @@ def test_skellam_noise_that_no_run_has_ends_in_one_line(field, tmp_path):
         assert "\n" not in said
 
 
+def test_a_mass_that_may_be_0_leaves_a_lattice_finite():
+    """Twenty rounds of draws with replacement had no lattice, and took 80 s."""
+    arb = check_certificate.arb
+    spread = object.__new__(check_certificate.Spread)
+    spread.h, spread.first, spread.held = arb(0.1), 0, [arb(0), arb(0)]
+    spread.masses, spread.gaps = [arb(0)] * 3, [0.0] * 3
+    spread._put(arb(1e-60, 1e-59), arb(0, 1e-59), 0)
+    assert 1e-60 <= spread.gaps[0] < 1e-57
+
+
 def test_levels_that_do_not_fit_prove_no_upper_end():
     document = made("bins")
     (one,) = document["rounds"]
