@@ -157,6 +157,12 @@ def allocation() -> Iterator[Asked]:
     for (z, rounds, epochs, delta), adjacency in product(runs, ALL):
         scheme = fp.RandomAllocation(rounds_per_epoch=rounds)
         yield ask(gaussian(z).sampled(scheme) * epochs, adjacency, delta=delta)
+    for (z, rounds, take, epochs), adjacency in product(
+        ((2.0, 10, 3, 1), (2.0, 100, 10, 1), (4.0, 20, 5, 10)), ALL
+    ):
+        scheme = fp.RandomAllocation(rounds_per_epoch=rounds, take=take)
+        run = gaussian(z).sampled(scheme) * epochs
+        yield ask(run, adjacency, "a unit is in several rounds of an epoch")
 
 
 def truncated_poisson() -> Iterator[Asked]:
@@ -251,6 +257,22 @@ def correlated_noise() -> Iterator[Asked]:
         participation=fp.MinimumSeparation(4, at_most=5),
     )
     yield ask(run, "zero_out", epsilon=1.0)
+
+
+def projected_descent() -> Iterator[Asked]:
+    for (convexity, steps, std), rounds in product(
+        ((0.0, 10, 0.5), (0.0, 1000, 0.5), (0.0, 100_000, 0.5), (0.5, 100, 0.2)), (1, 5)
+    ):
+        one = fp.mechanisms.NoisyGradientDescent(
+            step_size=0.5,
+            noise_std=std,
+            sensitivity=0.1,
+            strong_convexity=convexity,
+            smoothness=1.0,
+            steps=steps,
+            radius=1.0,
+        )
+        yield ask(one * rounds, "replace_one", "only the last point of each solve is seen")
 
 
 def integer_noise() -> Iterator[Asked]:
@@ -406,6 +428,7 @@ FAMILIES = {
         different_rounds,
         mixtures,
         correlated_noise,
+        projected_descent,
         integer_noise,
         pure_dp,
         extreme_delta,

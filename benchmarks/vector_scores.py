@@ -95,9 +95,28 @@ def run(names: list[str], prefix: str, seconds: float, families: list[str]) -> N
             continue
         found = ask(name, python, seconds, families)
         kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-        kept[name] = found
+        kept[name] = merged(kept[name], found) if families and name in kept else found
         KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         print(name, sum(map(Counter, found["families"].values()), Counter()), flush=True)
+
+
+def merged(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return all results of an adapter, of which some families were asked again.
+
+    Raises:
+        SystemExit: the results are those of different versions.
+    """
+    if before["about"] != found["about"]:
+        raise SystemExit(f"{before['about']} and {found['about']}: ask all families again")
+    again = {case.id for case in cases() if case.family in found["families"]}
+    known = {name: before[name] for name in before}
+    for name in ("families", "loosest"):
+        rest = {k: v for k, v in before[name].items() if k not in found["families"]}
+        known[name] = {k: both[k] for both in [rest | found[name]] for k in FAMILIES if k in both}
+    kept = [each for each in before["bad"] if each["id"] not in again]
+    places = {case.id: at for at, case in enumerate(cases())}
+    known["bad"] = sorted(kept + found["bad"], key=lambda each: places[each["id"]])
+    return known
 
 
 def number(value: Any) -> str:

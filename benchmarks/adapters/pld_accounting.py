@@ -19,6 +19,7 @@ def epsilon(case):
         delta=case["delta"],
         sigma=run["fields"]["inner"]["fields"]["noise_multiplier"],
         num_steps=scheme["fields"]["rounds_per_epoch"],
+        num_selected=scheme["fields"].get("take", 1),
         num_epochs=epochs,
     )
     return low, high
