@@ -101,7 +101,7 @@ def run(names: list[str], prefix: str, seconds: float, families: list[str]) -> N
 
 
 def merged(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Return all results of an adapter, of which some families were asked again.
+    """Return all results of an adapter after some families were asked again.
 
     Raises:
         SystemExit: the results are those of different versions.

@@ -95,7 +95,7 @@ def asked_in_words(given: dict[str, Any]) -> str:
 
 def written(run: Mechanism, adjacency: str, observer: str = "aggregate") -> dict[str, Any]:
     """Return a run as dp-accounting's event, or as a ledger writes it if no event says it."""
-    # Its event would be one Gaussian, of which the sensitivity is already the answer.
+    # Its event would be one Gaussian, whose sensitivity is already the answer.
     correlated = isinstance(run, CorrelatedNoise)
     try:
         if not correlated:

@@ -40,7 +40,7 @@ TARGET = 1e-31  # allowed error of a moment for each panel, relative to the mome
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
-POINTS, MOST_POINTS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21
+POINTS, FINER, MOST_POINTS = (1 << 12, 1 << 14), (1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
 ZERO, TINY = arb(0), arb(2) ** -110
 MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 64
@@ -2993,12 +2993,16 @@ class Run:
             yield alone(self.rounds[0][0], arb(x), arb(share))
         elif share > 0:  # a line is faster for many rounds; for few, the document suggests one
             few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
-            ways = [self.on_lattices, self.on_a_line]
+            coarse, fine = (partial(self.on_lattices, points) for points in (POINTS, FINER))
             if found := self.by_a_moment(x, share):
                 yield found
             if any(len(pair.atoms) > MOST_ATOMS for pair, _ in self.rounds):
-                ways = ways[:1]  # a sum of so many single outcomes does not fall
-            for way in ways if self.wide and few else ways[::-1]:
+                ways = [coarse, fine]  # a sum of so many single outcomes does not fall
+            elif self.wide and few:
+                ways = [coarse, self.on_a_line, fine]
+            else:
+                ways = [self.on_a_line, coarse, fine]
+            for way in ways:
                 with suppress(Undecided):
                     yield from way(x, share)
 
@@ -3030,10 +3034,10 @@ class Run:
             return _upto((edge - t * x + t * t.log() - (1 + t) * t.log1p()).exp())
         return None
 
-    def on_lattices(self, x: float, share: float) -> Iterator[arb]:
-        """Yield the enclosures of finer and finer lattices."""
+    def on_lattices(self, sizes: tuple[int, ...], x: float, share: float) -> Iterator[arb]:
+        """Yield the enclosures of lattices of some sizes."""
         count = sum(n for _, n in self.rounds)
-        for points in POINTS if x > 0 and count <= MOST_ROUNDS else ():
+        for points in sizes if x > 0 and count <= MOST_ROUNDS else ():
             yield Lattice(self.rounds, x, points, arb(share) * 1e-12 / count).delta(arb(x))
 
     def on_a_line(self, x: float, share: float) -> Iterator[arb]:
@@ -3100,7 +3104,7 @@ def _symmetric(tree: Tree) -> bool:
 
 
 def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> Iterator[list[Run]]:
-    """Yield for each way to see a run its orientations; nothing if none is known.
+    """Yield the orientations for each way to see a run; nothing for an unknown run.
 
     Args:
         document: a certificate.
@@ -3126,7 +3130,7 @@ def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> 
 
 
 def _made(parts: Parts, wide: bool, plan: Plan, known: dict[str, list[Run]]) -> Iterator[list[Run]]:
-    """Yield the orientations of one way to see a run; nothing if its pairs cannot be made."""
+    """Yield the orientations of one way to see a run, unless its pairs cannot be made."""
     name = json.dumps(parts, sort_keys=True, default=arb.repr)
     with suppress(Undecided):
         if name not in known:
