@@ -349,7 +349,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
         refuse_unauditable(origin.name or "the values", draft.tool, private)
     if needed:
         every = draft.fields.every
-        needed = [one if one.why else Question.about(one.name, every) for one in needed]
+        needed = [one if one.why else _quoted(one.name, draft.suggested, every) for one in needed]
         ask(
             origin.name or "the values",
             draft,
@@ -390,6 +390,13 @@ def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
     if stated.rounds is not None and stated.rounds < draft.least_rounds:
         found.append(f"the epochs in the file make {draft.least_rounds} rounds or more")
     return tuple(found)
+
+
+def _quoted(name: str, suggested: Mapping[str, Any], fields: Iterable[Field]) -> Question:
+    """Return the question for a fact with its number in the file, which the user confirms."""
+    if name in suggested:
+        return Question(name, f"{MEANINGS[name]}; perhaps {suggested[name]}")
+    return Question.about(name, fields)
 
 
 _SEEN = "how neighbours differ: zero_out, replace_one, since the server sees who takes part"
