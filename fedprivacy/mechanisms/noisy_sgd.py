@@ -6,7 +6,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ..errors import (
     UnsupportedCombination,
@@ -22,7 +22,7 @@ from ..loss import DISJOINT, IDENTITY, Curve, GaussianMix, Gdp, LeastOf, Mix, co
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
-from ..rounding import HUNDREDS, TENS, rounded_down, rounded_up
+from ..rounding import HUNDREDS, TENS, UNIT, rounded_down, rounded_up
 from ..sampling import FixedSize, Poisson, TruncatedPoisson
 from ..sampling.binomial import log_tail
 from ..sampling.traits import Traits
@@ -166,27 +166,8 @@ class NoisySGD(NoisySteps):
             return self.denominator
         if not isinstance(batches, Poisson):
             return float(batches.max_cohort)
-        low, high = 1, self._records
-        # Others than the record at least this many: the batch may then exceed it.
-        while low < high:
-            middle = (low + high) // 2
-            if self._log_excess(middle) <= _RARE:
-                high = middle
-            else:
-                low = middle + 1
-        return float(low)
-
-    @property
-    def _records(self) -> int:
         assert self.population is not None
-        return self.population
-
-    def _log_excess(self, most: int) -> float:
-        """Return log of the chance, rounded up, that others fill a batch in any step."""
-        assert isinstance(self.batches, Poisson)
-        others = self._records - 1
-        tail = log_tail(others, self.batches.probability, most)[1] if others else -math.inf
-        return tail + math.log(self.steps) * (1.0 + TENS)
+        return float(_most_drawn(self.population, batches.probability, self.steps))
 
     @cached_property
     def gap(self) -> float:
@@ -321,7 +302,9 @@ class NoisySGD(NoisySteps):
         """The event that a Poisson batch is larger than assumed: it reveals everything."""
         if not isinstance(self.batches, Poisson):
             return []
-        rare = rounded_up(math.exp(self._log_excess(int(self.largest_batch))), HUNDREDS)
+        assert self.population is not None
+        drawn = self.population, self.batches.probability, self.steps
+        rare = rounded_up(math.exp(_log_excess(*drawn, int(self.largest_batch))), HUNDREDS)
         return [(Mix(((1.0 - rare, IDENTITY), (rare, DISJOINT))), 1)] if rare else []
 
     def _pushed(self, chance: float, paid: float, away: float) -> Curve:
@@ -348,6 +331,42 @@ class NoisySGD(NoisySteps):
         assumptions = (*self._assumed, _ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))
         return PrivacyLoss(curve, facts, None, (_CYCLIC,), assumptions)
+
+
+def _log_excess(records: int, probability: float, steps: int, most: int) -> float:
+    """Return log of the chance, rounded up, that others fill a Poisson batch in any step."""
+    others = records - 1
+    tail = log_tail(others, probability, most)[1] if others else -math.inf
+    mean = others * probability
+    if 0.0 < mean < most:
+        # Chernoff's bound cancels less if the population is huge.
+        terms = (float(most), -mean, most * math.log(mean / most))
+        tail = min(tail, math.fsum(terms) + 16.0 * UNIT * math.fsum(map(abs, terms)))
+    return tail + math.log(steps) * (1.0 + TENS)
+
+
+@lru_cache(maxsize=256)
+def _most_drawn(records: int, probability: float, steps: int) -> int:
+    """Return the number of records that Poisson batches of a run rarely exceed.
+
+    It is the least one, or larger by a part of 2^-20.
+    """
+
+    def rarely_exceeded(most: int) -> bool:
+        # With others at least this many, the record makes the batch larger.
+        return _log_excess(records, probability, steps, most) <= _RARE
+
+    low, high = 1, max(1, math.ceil(records * probability))
+    while high < records and not rarely_exceeded(high):
+        low, high = high + 1, 2 * high
+    high = min(high, records)
+    while high - low > low >> 20:
+        middle = (low + high) // 2
+        if rarely_exceeded(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 def _within_range(number: Fraction) -> float:

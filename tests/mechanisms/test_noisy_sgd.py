@@ -326,3 +326,14 @@ def test_extreme_settings_have_a_bound_of_at_most_one(options):
 def test_numbers_beyond_all_doubles_are_refused(options, text):
     with pytest.raises(fp.ParameterError, match=text):
         fp.NoisySGD(**SGD | options, batches=fp.FixedSize(1, 2))
+
+
+def test_a_huge_population_has_batches_of_the_same_size():
+    """Ten records are drawn on average. Binomial terms of 1e300 records have no digits left."""
+    known, huge = (
+        fp.NoisySGD(
+            **SGD | {"denominator": 100.0}, batches=fp.Poisson(10.0 / n), population=int(n)
+        ).largest_batch
+        for n in (1e6, 1e300)
+    )
+    assert known <= huge < 1.1 * known
