@@ -59,7 +59,6 @@ def ten_clip_norms(patch):
     )
 
 
-@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_right_loop_is_not_accused(name):
     found = attacked(name, rounds=2)
