@@ -447,7 +447,6 @@ def made(name):
 made_once = functools.cache(made)
 
 
-@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("name", MADE)
 def test_pairs_that_a_certificate_does_not_state_are_made(name):
     document = made(name)

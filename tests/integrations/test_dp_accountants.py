@@ -130,7 +130,6 @@ def fp_lower(made, epsilon):
     return at if epsilon >= 0 else 1.0 - math.exp(-size) + math.exp(-size) * at
 
 
-@pytest.mark.fast_cells(2)
 @pytest.mark.parametrize("name", ["gaussian", "sampled", "laplace", "response"])
 def test_no_attacker_is_more_successful(name):
     made = RUNS[name]()

@@ -83,7 +83,6 @@ def test_randomised_response_is_contained(chance, answers, adjacency):
     assert fp.delta(run, epsilon=pure.upper, adjacency=adjacency).upper == 0.0
 
 
-@pytest.mark.fast_cells(1)
 @pytest.mark.parametrize("adjacency", [SWAP, ZERO])
 def test_rounds_of_randomised_response_are_contained(adjacency):
     contained(

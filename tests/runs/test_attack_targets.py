@@ -75,7 +75,6 @@ TAMPERED = [
 ]
 
 
-@pytest.mark.fast_cells(5)
 @pytest.mark.parametrize(("name", "fault"), TAMPERED)
 def test_a_tampered_loop_is_found(name, fault, monkeypatch):
     fault(monkeypatch)

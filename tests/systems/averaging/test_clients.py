@@ -174,7 +174,6 @@ def check_shared(settings, counts):
         assert alone.history == shared.history
 
 
-@pytest.mark.fast_cells(4)
 @pytest.mark.parametrize("settings", SHARED.values(), ids=SHARED)
 def test_a_shared_round_is_the_same_to_the_last_bit(monkeypatch, settings):
     import joblib
