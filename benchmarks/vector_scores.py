@@ -189,14 +189,28 @@ def prove() -> None:
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
-def wrong(kept: dict[str, Any]) -> list[str]:
-    """Return the wrong answers by their cause, each with a script."""
+def by_cause(kept: dict[str, Any]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Return the wrong answers by their cause."""
     known = {case.id: case for case in cases()}
     groups: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
     for name, each in wrong_answers(kept):
         groups[cause_of(name, known[each["id"]])].append((name, each))
-    lines = []
-    for cause, found in groups.items():
+    return groups
+
+
+def causes(kept: dict[str, Any]) -> list[str]:
+    """Return for each cause the accountants and the number of their wrong answers."""
+    lines = [row("cause", "wrong answers"), row("---", "---")]
+    for cause, found in by_cause(kept).items():
+        counts = Counter(kept[name]["about"]["name"] for name, _ in found)
+        lines.append(row(cause, ", ".join(f"{name} {n}" for name, n in counts.items())))
+    return lines
+
+
+def wrong(kept: dict[str, Any]) -> list[str]:
+    """Return the wrong answers by their cause, each with a script."""
+    known, lines = {case.id: case for case in cases()}, []
+    for cause, found in by_cause(kept).items():
         lines += ["", f"**{cause}.** {told(cause)}", ""]
         lines += [row("accountant", "case", "question", "answer", "certified", "refuted by")]
         lines += [row(*["---"] * 6)]
@@ -220,6 +234,10 @@ def page() -> None:
         "<!-- families: written by a script -->",
         *by_family(kept),
         "<!-- end of families -->",
+        "",
+        "<!-- causes: written by a script -->",
+        *causes(kept),
+        "<!-- end of causes -->",
         "",
         "<!-- wrong: written by a script -->",
         *wrong(kept),
