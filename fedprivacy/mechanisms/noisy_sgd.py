@@ -138,7 +138,7 @@ class NoisySGD(NoisySteps):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what they follow from."""
-        return plain_fields(self) | dict.fromkeys(DEPENDS_ON[2:])
+        return plain_fields(self) | dict.fromkeys(DEPENDS_ON[2:3])
 
     # Batches are drawn inside.
     traits = Traits(samples_its_unit=True)
