@@ -2993,6 +2993,7 @@ class Run:
             yield alone(self.rounds[0][0], arb(x), arb(share))
         elif share > 0:  # a line is faster for many rounds; for few, the document suggests one
             few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
+            ways: list[Callable[[float, float], Iterator[arb]]]
             coarse, fine = (partial(self.on_lattices, points) for points in (POINTS, FINER))
             if found := self.by_a_moment(x, share):
                 yield found

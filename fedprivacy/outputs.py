@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -192,11 +194,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of text as lines whose columns begin at the same place.
 
     The first row names the columns. On a terminal that is too narrow, each row becomes a list with
-    a line for each column. COLUMNS sets a width; a file or a pipe has none.
+    a line for each column. A file or a pipe has no width.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    room = shutil.get_terminal_size((_ENDLESS, 24)).columns
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
     if sum(widths) + 2 * (len(widths) - 1) > room:
         head, name = cells[0], max(map(len, cells[0]))
         return [
@@ -206,9 +208,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         ]
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
     return ["  ".join(row).rstrip() for row in padded]
-
-
-_ENDLESS = 10**6
 
 
 def printable(text: object) -> str:

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -344,8 +345,9 @@ def test_the_name_of_a_device_is_refused_on_windows(name, monkeypatch):
 
 def test_a_table_that_is_wider_than_the_terminal_is_a_list(monkeypatch):
     rows = [("observer", "upper", "method"), ("aggregate", "1.5", "PLD"), ("server", "-", "")]
-    assert aligned(rows)[1] == "aggregate  1.5    PLD"
     monkeypatch.setenv("COLUMNS", "20")
+    assert aligned(rows)[1] == "aggregate  1.5    PLD"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert aligned(rows) == [
         *("observer    aggregate", "  upper     1.5", "  method    PLD"),
         *("observer    server", "  upper     -", "  method"),
