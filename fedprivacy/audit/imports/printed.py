@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -55,6 +56,7 @@ def settings_in(text: str) -> Any:
     # The rest of the text may say that the noise is one of clients.
     about = _CLIENTS.search(text)
     more = {} if about is None else {"federated": about[0]}
+    more |= warnings_of(text)
     if len(found) == 1:
         name, settings = found[0]
         # A switch in DPConfig(enabled=False) is about privacy by the name of the call.
@@ -63,6 +65,10 @@ def settings_in(text: str) -> Any:
     # Parts of one run have different names. Settings of one name are several runs.
     if len({*names}) == len(names):
         return {**dict(found), **more}
+    (_, most), (_, least) = (f(found, key=lambda one: len(one[1])) for f in (max, min))
+    if len(found) == 2 and isinstance(most, dict) and least.keys() < most.keys():
+        # The second one replaces a part of the first.
+        return {**most, "again": least, **more}
     return [{**settings, **more} for _, settings in found]
 
 
@@ -90,6 +96,75 @@ _NOT_SAID = re.compile(
 _FACTS = {*NOISE, *RATE, *STEPS, *ROUNDS, *EPSILON, *DELTA, *BATCH, *RECORDS, "epochs"}
 
 
+_NOISE_SAID = re.compile(
+    rf"\bnoise[ ]multiplier\b[^\n\d]{{0,30}}?({NUMBER.pattern})(?![\w%]|\.\w)",
+    re.ASCII | re.IGNORECASE,
+)
+_CHANGED = re.compile(
+    rf"\b([A-Za-z_][\w-]{{0,40}})[ \t:=]{{1,3}}{NUMBER.pattern}[ \t]*(?:->|=>|to)[ \t]*"
+    rf"({NUMBER.pattern})",
+    re.ASCII,
+)
+_ENDED = re.compile(
+    r"\b(?:finished|done|completed?|stopped|ended|trained)\b[^\n\d]{0,40}?\b"
+    r"(?:steps?[ ])?(\d{1,12})\b"
+    r"|\bglobal_step[ \t]*[=:][ \t]*(\d{1,12})\b",
+    re.ASCII | re.IGNORECASE,
+)
+_OFF = r"(?:is |was |has been |are )?(?:disabled|deactivated|turned off|switched off|off)\b"
+_WARNINGS = {
+    "dp_enabled": re.compile(
+        rf"\b(?:dp|differential privacy|privacy|noise)[ ]{_OFF}"
+        r"|\b(?:disabling|disabled)[ ](?:dp|differential privacy|privacy|noise)\b"
+        r"|\b(?:train|training|trained|running|continuing)[ ]without[ ]"
+        r"(?:noise|privacy|dp|differential privacy)\b"
+        r"|\bprivacy engine[ ](?:is |was )?not attached\b",
+        re.ASCII | re.IGNORECASE,
+    ),
+    "poisson_sampling": re.compile(
+        rf"\bpoisson(?: sampling)?[ ]{_OFF}"
+        r"|\b(?:using|with|use)[ ](?:shuffled|sequential)[ ](?:batches|data|loader)\b",
+        re.ASCII | re.IGNORECASE,
+    ),
+}
+"""Switch -> sentences of a log that say that it is off."""
+_RESUMED = re.compile(
+    r"\b(?:resum(?:ed|ing)|restor(?:ed|ing))\b[^\n]{0,20}?\b(?:from|at)\b[^\n]{0,60}",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def commands_inside(values: Any) -> dict[str, Any]:
+    """Return the numbers about privacy in the commands that a file quotes.
+
+    Args:
+        values: the file's values.
+    """
+    found: dict[str, Any] = {}
+    for one in islice(Fields(values).every, MAX_SAID):
+        if not isinstance(one.value, str) or not re.search(r"(?:^|\s)--[A-Za-z]", one.value):
+            continue
+        with suppress(ValueError):
+            options = arguments(shlex.split(one.value[:MAX_CALL], comments=True))
+            known = {name for name in options if plain_name(name) in {*ABOUT, *_FACTS}}
+            # A placeholder, such as ${{ inputs.noise }}, is a value of the file itself.
+            numbers = {name for name in known if as_number(options[name]) is not None}
+            found |= {name: options[name] for name in numbers}
+    return {"command_line": found} if found else {}
+
+
+def warnings_of(text: str) -> dict[str, Any]:
+    """Return what the sentences of a log say against its settings, as switches that are off."""
+    text = _NOT_SAID.sub("", text)
+    found: dict[str, Any] = {
+        name: False for name, words in _WARNINGS.items() if words.search(text) is not None
+    }
+    resumed = _RESUMED.search(text)
+    if resumed is not None:
+        found["resumed"] = " ".join(resumed[0].split())
+    return {"log": found} if found else {}
+
+
 def _beside(text: str, settings: Any) -> dict[str, Any]:
     """Return the facts that a text says outside the settings of one run.
 
@@ -101,7 +176,17 @@ def _beside(text: str, settings: Any) -> dict[str, Any]:
     for name, number in islice(_SAID.findall(text), MAX_SAID):
         if plain_name(name) in _FACTS:
             found.setdefault(plain_name(name), {})[number] = None
+    for number in islice(_NOISE_SAID.findall(text), MAX_SAID):
+        found.setdefault("noise_multiplier", {})[number] = None
+    for name, number in islice(_CHANGED.findall(text), MAX_SAID):
+        if plain_name(name) in _FACTS:
+            found.setdefault(plain_name(name), {})[number] = None
     shown = {one.name: as_number(one.value) for one in Fields(settings).every}
+    # Steps are counted while a run goes on, so only a larger count contradicts the settings.
+    ends = [int(one or other) for one, other in islice(_ENDED.findall(text), MAX_SAID)]
+    planned = [known for name in shown.keys() & {*STEPS} if (known := shown[name]) is not None]
+    if ends and planned and max(ends) > max(planned):
+        found.setdefault("steps", {})[str(max(ends))] = None
     said: dict[str, Any] = {}
     for name, numbers in found.items():
         values = {as_number(number) for number in numbers}

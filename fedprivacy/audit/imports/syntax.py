@@ -28,7 +28,14 @@ from .content import (
 )
 from .fields import NUMBER, as_number, headed, plain_name, setting_name, turned, unwrapped
 from .markup import tables_in, xml_of
-from .printed import ABOUT, about_privacy, plain_words, settings_in
+from .printed import (
+    ABOUT,
+    about_privacy,
+    commands_inside,
+    plain_words,
+    settings_in,
+    warnings_of,
+)
 
 MAX_ROWS = 10_000
 """Largest number of runs that are read from one file."""
@@ -72,7 +79,16 @@ def content_of(path: Path) -> Content:
             tables = [rows for rows in tables_in(values) if about_privacy(rows)]
             if len(tables) == 1:
                 return Content("table", tables[0] if len(tables[0]) > 1 else tables[0][0])
+    if isinstance(values, dict) and about_privacy(values):
+        # A command may replace a setting, and a log may say that a switch is off.
+        values = {**values, **commands_inside(values)}
+        if path.suffix.lower() in _LOGS:
+            values |= warnings_of(text.decode("utf-8", "replace"))
     return Content(found.kind, values)
+
+
+_LOGS = {".log", ".txt", ".out", ".err"}
+"""Endings of files that programs write while they run."""
 
 
 def _code(cells: list[Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from ...relations import Adjacency, Unit
@@ -232,6 +233,9 @@ def _take_rate(draft: Draft, names: tuple[str, ...]) -> float | None:
     return found
 
 
+_SIX_UP = Context(prec=6, rounding=ROUND_CEILING)
+
+
 def _suggest(draft: Draft, cohort: tuple[str, ...], population: tuple[str, ...]) -> None:
     """Note the numbers of the file that belong to the question about the sampling."""
     small, large = draft.fields.number(*cohort), draft.fields.number(*population)
@@ -239,7 +243,8 @@ def _suggest(draft: Draft, cohort: tuple[str, ...], population: tuple[str, ...])
         if isinstance(value, int) and value >= 1:
             draft.suggested[name] = value
     if small and large and 0 < small <= large:
-        draft.suggested["sampling_probability"] = float(f"{small / large:.6g}")
+        # A rate that is rounded down would be too small to be safe.
+        draft.suggested["sampling_probability"] = float(_SIX_UP.create_decimal(small / large))
         draft.suggested["rounds_per_epoch"] = math.ceil(large / small)
 
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+import fedprivacy as fp
 from fedprivacy.audit.imports.printed import settings_in
 
 
@@ -86,3 +87,72 @@ def test_a_loop_of_a_script_lists_values_to_try():
     assert settings_in(text) == {"steps": "9", "sweep": {"noise-multiplier": ["0.5", "1.0"]}}
     once = text.replace("(0.5 1.0)", "0.5")
     assert settings_in(once) == {"steps": "9", "noise-multiplier": "$s"}
+
+
+PRINTED = "{'noise_multiplier': 1.0, 'max_grad_norm': 1.0, 'sample_rate': 0.01, 'steps': 1000}"
+FACTS = {"sampling": "poisson", "adjacency": "add_remove", "claim": (1.9, 1e-5)}
+
+
+def answer(path, text):
+    path.write_text(text)
+    try:
+        return str(fp.audit(path, **FACTS).verdict)
+    except (ValueError, fp.errors.ConversionError) as problem:
+        return str(problem)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("DP disabled", "dp_enabled"),
+        ("DP is disabled (BatchNorm found), training without noise", "dp_enabled"),
+        ("WARNING: privacy engine not attached", "dp_enabled"),
+        ("overriding noise_multiplier 1.0 -> 0.4", "0.4"),
+        ("final noise multiplier 0.2", "0.2"),
+        ("using noise multiplier = 0.2", "0.2"),
+        ("Training finished after 5000 steps", "5000"),
+        ("Done at step 5000", "5000"),
+        ("global_step=5000", "5000"),
+        ("resumed from step 4000", "resumption"),
+        ("UserWarning: Poisson sampling is off", "CANNOT BE CERTIFIED"),
+        ("Using shuffled batches", "CANNOT BE CERTIFIED"),
+        ("{'noise_multiplier': 0.2}", "0.2"),
+    ],
+)
+def test_a_log_that_contradicts_its_settings_does_not_hold(line, said, tmp_path):
+    found = answer(tmp_path / "run.log", f"args: {PRINTED}\n{line}\n")
+    assert found != "HOLDS"
+    assert said in found
+
+
+def test_a_log_that_agrees_with_its_settings_holds(tmp_path):
+    for line in (
+        "DP is enabled",
+        "Using noise multiplier = 1.0",
+        "Training finished after 1000 steps",
+        "global_step=900, global_step=1000",
+        "Poisson sampling is on",
+        "loss 2.31 -> 0.42, saved a checkpoint at step 500",
+    ):
+        found = answer(tmp_path / "run.log", f"args: {PRINTED}\n{line}\n")
+        assert found == "HOLDS", line
+
+
+def test_a_command_inside_a_file_is_a_second_statement(tmp_path):
+    settings = "noise_multiplier: 1.0\nmax_grad_norm: 1.0\nsample_rate: 0.01\nsteps: 1000\n"
+    path = tmp_path / "config.yaml"
+    for name in ("command: python t.py", "cli_args: '"):
+        end = "'" if name.endswith("'") else ""
+        for noise, holds in (("0.2", False), ("1.0", True)):
+            found = answer(path, f"{settings}{name} --noise-multiplier {noise}{end}\n")
+            assert (found == "HOLDS") == holds, (name, noise)
+    assert answer(path, f"{settings}command: python t.py --config a.yaml --lr 0.2\n") == "HOLDS"
+
+
+def test_a_rate_that_is_offered_is_rounded_up(tmp_path):
+    found = answer(
+        tmp_path / "config.yaml",
+        "noise_multiplier: 1.0\nmax_grad_norm: 1.0\nbatch_size: 203\ndataset_size: 59956\n"
+        "steps: 1000\n",
+    )
+    assert "--sampling-probability 0.00338582" in found
