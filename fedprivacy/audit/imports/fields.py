@@ -381,6 +381,10 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
             yield from _walk(value, f"{place}[{at}]", depth + 1)
 
 
+_WITH_PREFIX = {"sample_rate", "sampling_rate", "sampling_probability", "target_epsilon"}
+_WITH_PREFIX |= {"steps", "num_steps", "max_steps", "target_delta", "dataset_size", "batch_size"}
+
+
 class Fields:
     """The fields of one file.
 
@@ -397,6 +401,9 @@ class Fields:
         self._by_name: dict[str, list[Field]] = {}
         for field in self.every:
             self._by_name.setdefault(field.name, []).append(field)
+            # In a list of variables every name has the prefix that a nested file has as a part.
+            if field.name.startswith("dp_") and field.name[3:] in _WITH_PREFIX:
+                self._by_name.setdefault(field.name[3:], []).append(field)
 
     def names(self) -> set[str]:
         """Return the names of all fields."""

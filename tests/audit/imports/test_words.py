@@ -50,3 +50,16 @@ def test_a_rate_of_a_clients_batches_is_no_rate_of_clients():
     given = {"noise_multiplier": 1.0, "rounds": 10, "sampling": "poisson"}
     with pytest.raises(fp.ParameterError, match="sampling probability"):
         fp.audit(settings, adjacency="add_remove", claim=(1.0, 1e-5), **given)
+
+
+def test_variables_with_a_prefix_are_those_without_it(tmp_path):
+    """In an .env file DP_SAMPLE_RATE is a rate; beside another rate it ends in a question."""
+    path = tmp_path / "run.env"
+    path.write_text(
+        "DP_NOISE_MULTIPLIER=1.0\nDP_MAX_GRAD_NORM=1.0\nDP_SAMPLE_RATE=0.01\nDP_STEPS=1000\n"
+    )
+    facts = {"sampling": "poisson", "adjacency": "add_remove", "claim": (1.9, 1e-5)}
+    assert fp.audit(path, **facts).verdict == "HOLDS"
+    path.write_text(path.read_text() + "SAMPLE_RATE=0.02\n")
+    with pytest.raises(ValueError, match="not settled by DP_SAMPLE_RATE"):
+        fp.audit(path, **facts)
