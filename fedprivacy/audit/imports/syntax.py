@@ -63,6 +63,11 @@ def content_of(path: Path) -> Content:
     """
     text = _utf8(whole(path), path.name)
     found = _parsed(path, text)
+    front = _FRONT.match(text) if path.suffix.lower() in (".md", ".markdown") else None
+    if front is not None and not about_privacy(found.values):
+        # A model card begins with facts for its catalogue.
+        text = text[front.end() :]
+        found = _parsed(path, text)
     values = unwrapped(found.values)
     if isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list):
         values = _code(values["cells"])
@@ -87,6 +92,7 @@ def content_of(path: Path) -> Content:
     return Content(found.kind, values)
 
 
+_FRONT = re.compile(rb"\A---[ \t]*\r?\n.{0,20000}?\n---[ \t]*\r?\n", re.DOTALL)
 _LOGS = {".log", ".txt", ".out", ".err"}
 """Endings of files that programs write while they run."""
 
