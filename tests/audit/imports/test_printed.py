@@ -161,8 +161,8 @@ def test_a_rate_that_is_offered_is_rounded_up(tmp_path):
 def test_the_facts_for_a_catalogue_do_not_hide_a_model_card(tmp_path):
     path = tmp_path / "card.md"
     path.write_text(
-        "---\nlicense: mit\ntags: [text]\n---\n# A model\n\nTrained with DP-SGD under epsilon = 8, a noise "
-        "multiplier of 0.53 and 1,300 steps.\n"
+        "---\nlicense: mit\ntags: [text]\n---\n# A model\n\nTrained with DP-SGD under epsilon = 8, "
+        "a noise multiplier of 0.53 and 1,300 steps.\n"
     )
     with pytest.raises(fp.errors.ConversionError, match=r"noise_multiplier = 0\.53"):
         fp.audit(path, **FACTS)
