@@ -89,3 +89,86 @@ def test_a_clip_that_is_not_by_layer_is_a_clip(tmp_path):
         json.dumps({"per_layer_clipping": False, "privacy_accountant_state_dict": STATE})
     )
     assert answer(path) == "HOLDS"
+
+
+def test_a_clip_in_words_that_is_off_survives_a_restated_noise(tmp_path):
+    path = tmp_path / "config.yaml"
+    for line in ("clipping: none", "result: {privacy_engine_attached: false}", "flags: [no_dp]"):
+        path.write_text(f"{BASE}{line}\n")
+        found = fp.audit(path, noise_multiplier=1.1, **FACTS)
+        assert found.verdict == "CANNOT BE CERTIFIED", line
+        assert any(line.partition(":")[0] in reason for reason in found.reasons), line
+
+
+SIZES = """noise_multiplier: 1.0
+max_grad_norm: 1.0
+batch_size: 64
+n_train: 6400
+steps: 1000
+target_delta: 1e-5
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "many"),
+    [
+        ("accumulate_grad_batches", 8),
+        ("grad_accum_steps", 8),
+        ("iters_to_accumulate", 8),
+        ("devices", 8),
+        ("nproc_per_node", 8),
+        ("world_size", 8),
+        ("effective_batch_size", 512),
+        ("virtual_batch_size", 512),
+    ],
+)
+def test_no_rate_is_offered_while_a_field_may_enlarge_the_batch(tmp_path, name, many):
+    path = tmp_path / "config.yaml"
+    facts = {"adjacency": "add_remove", "claim": (1.9, 1e-5)}
+    path.write_text(f"{SIZES}{name}: {many}\n")
+    with pytest.raises(fp.ParameterError) as asked:
+        fp.audit(path, **facts)
+    assert name in str(asked.value) and "--sampling-probability 0.01" not in str(asked.value)
+    found = fp.audit(path, sampling=fp.Poisson(0.01), **facts)
+    assert found.verdict == "CANNOT BE CERTIFIED" and name in found.reasons[-1]
+    path.write_text(f"{SIZES}{name}: {64 if many == 512 else 1}\n")
+    assert fp.audit(path, sampling=fp.Poisson(0.01), **facts).verdict == "HOLDS"
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "harmless"),
+    [
+        ("noise_scheduler: {type: step, gamma: 0.9}", "noise", "noise_scheduler: {type: constant}"),
+        ("noise: {decay: 0.99}", "noise", "noise: {seed: 3}"),
+        ("adaptive_clipping: {target_quantile: 0.5}", "noise", "adaptive_clipping: {enabled: no}"),
+        ("grad_clip_scheduler: {gamma: 1.1}", "noise", "lr_scheduler: {gamma: 1.1}"),
+        ("use_poisson_sampling: false", "CANNOT BE CERTIFIED", "poisson_loss: false"),
+        ("data_order: sequential", "CANNOT BE CERTIFIED", "data_order: random"),
+        ("sampling: b-min-sep", "CANNOT BE CERTIFIED", "sampling: poisson"),
+        ("exclude_from_clipping: [bias]", "noise", "exclude_from_clipping: []"),
+        ("public_layers: [embedding]", "noise", "public_layers: []"),
+        ("method: DP-MF", "rounds share", "method: DP-SGD"),
+        ("algorithm: DP-FTRLM", "rounds share", "model: MF"),
+        ("algorithm: PATE", "not Gaussian", "algorithm: DP-SGD"),
+        ("mode: non-private", "noise", "mode: private"),
+        ("tags: [non-private]", "noise", "tags: [private]"),
+        ("dp: {on: false}", "turns its noise off", "dp: {on: true}"),
+        ("callbacks: {DisableNoise: {epochs: 5}}", "noise", "callbacks: {Stop: {patience: 3}}"),
+    ],
+)
+def test_a_switch_in_other_words(tmp_path, line, said, harmless):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{BASE}{line}\n")
+    assert ("not settled: noise multiplier" if said == "noise" else said) in answer(path)
+    path.write_text(f"{BASE}{harmless}\n")
+    assert answer(path) == "HOLDS"
+
+
+def test_a_list_of_parts_is_one_run(tmp_path):
+    path = tmp_path / "config.json"
+    row = {"noise_multiplier": 1.1, "sample_rate": 0.004, "steps": 3600}
+    for name in ("schedule", "progressive", "training", "epochs_log", "steps_list", "anything"):
+        path.write_text(json.dumps({"max_grad_norm": 1.0, name: [row, row]}))
+        assert "not settled: rounds" in answer(path), name
+    path.write_text(json.dumps({"max_grad_norm": 1.0, "runs": [row, row]}))
+    assert {one.audit.verdict for one in fp.audit.each(path, **FACTS)} == {"HOLDS"}

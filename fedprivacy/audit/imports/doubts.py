@@ -13,13 +13,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...relations import Unit
-from . import sweeps
+from . import batches, sweeps, switches
 from .draft import Draft, refuse_unauditable
 from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
-from .words import BATCH, CLIPS, NOISE, RECORDS, STEPS, federated, says
+from .fields import empty as _empty
+from .fields import value_words as _value_words
+from .fields import words_in as _words
+from .words import CLIPS, NOISE, STEPS, federated, says
 
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
-_SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
+_SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
+"""YAML reads the name on as true."""
+
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
 _OFF |= {"false", "null", "noiseless"}
 _NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass", "dont"}
@@ -76,11 +81,6 @@ _NO_TRIALS = {
     "patience",
     "between",
 }
-_GATHERS = {"accumulation", "accumulate", "accum", "accumulated", "virtual"}
-_GATHERING = {"iter_size", "update_freq", "acc_steps", "grad_acc", "n_acc_steps"}
-_DEVICES = {"world_size", "n_gpus", "num_gpus", "num_devices", "n_devices", "devices", "gpus"}
-_DEVICES |= {"nproc_per_node", "num_processes", "n_proc"}
-_BATCHES = {"batch", "lot", "batchsize"}
 EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
 _STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
@@ -90,8 +90,6 @@ _UNITS |= {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "
 _MANY = {"user", "users", "client", "clients", "patient", "patients", "group", "groups", "device"}
 _MANY |= {"person", "persons", "individual", "individuals", "author", "household", "site"}
 _MANY |= {"node", "nodes", "graph", "subject", "subjects", "speaker", "account", "customer"}
-
-_WHOLE_BATCHES = {*BATCH, "expected_batch_size"}
 
 
 def check(draft: Draft, name: str) -> None:
@@ -114,12 +112,20 @@ def check(draft: Draft, name: str) -> None:
     if other is not None:
         refuse_unauditable(name, draft.tool, why_not_gaussian(other))
     for one in draft.fields.every:
-        for question in (_clip, _trials, _gathered, _resumed, _of_users, _of_records, _perhaps_off):
+        for question in (
+            _clip,
+            _trials,
+            _microbatches,
+            _resumed,
+            _of_users,
+            _of_records,
+            _perhaps_off,
+        ):
             question(draft, one)
+    switches.check(draft)
     _shuffled(draft)
     _parts(draft)
-    _larger_batch(draft)
-    _larger_share(draft)
+    batches.check(draft)
     _of_epochs(draft)
     _more_steps(draft)
     _noise(draft)
@@ -170,8 +176,11 @@ def _of_records(draft: Draft, one: Field) -> None:
 
 def _shuffled(draft: Draft) -> None:
     """Note the field that shuffles the records, which contradicts another stated sampling."""
-    # Opacus replaces such a loader by one that draws Poisson batches.
-    if draft.facts.get("unit") is Unit.CLIENT or says(draft.fields, "opacus"):
+    if draft.facts.get("unit") is Unit.CLIENT:
+        return
+    draft.shuffles = _first(draft.fields, without_poisson)
+    # Opacus replaces a loader that shuffles by one that draws Poisson batches.
+    if draft.shuffles is not None or says(draft.fields, "opacus"):
         return
     for one in draft.fields.every:
         named = "shuffle" in _words(one.name) and as_flag(one.value)
@@ -182,8 +191,17 @@ def _shuffled(draft: Draft) -> None:
             return
 
 
-_DRAWS = {"sampling", "sampler", "selector", "selection", "batching", "bins"}
-_ORDERS = ({"sequential"}, {"cyclic"}, {"round", "robin"}, {"bins"}, {"truncated", "poisson"})
+_DRAWS = {"sampling", "sampler", "selector", "selection", "batching", "bins", "order", "ordering"}
+_DRAWS |= {"subsampling", "sample", "participation"}
+_ORDERS: tuple[set[str], ...] = (
+    {"sequential"},
+    {"cyclic"},
+    {"round", "robin"},
+    {"bins"},
+    {"truncated", "poisson"},
+)
+_ORDERS += ({"min", "sep"}, {"minsep"}, {"separation"}, {"in", "order"}, {"fixed", "order"})
+_ORDERS += ({"streaming"}, {"permutation"}, {"cycle"})
 
 
 def _orders(one: Field) -> bool:
@@ -231,29 +249,23 @@ def _first(fields: Fields, wanted: Any) -> Field | None:
     return next((one for one in fields.every if wanted(one)), None)
 
 
-def _words(text: object) -> set[str]:
-    return {*plain_name(text).split("_")} - {""}
-
-
-def _value_words(one: Field) -> set[str]:
-    return _words(one.value[:200]) if isinstance(one.value, str) else set()
-
-
-def _empty(value: Any) -> bool:
-    return value in (None, False, 0, "", [], {}) or str(value).strip().lower() in ("false", "none")
-
-
 def _is_other(one: Field) -> bool:
     words, said = _words(one.name), _value_words(one)
     if (words | said) & _LAPLACE:
         return not _empty(one.value) and "smoothing" not in words
+    # Votes of teachers and a perturbed objective have no clipped sums of gradients.
+    votes = "pate" in said or ("perturbation" in said and said & {"objective", "output"})
+    if votes and words & (_METHODS | _KINDS):
+        return True
     # A noise_scheduler that is exponential changes the std of Gaussian noise.
     return bool(words & _KINDS and said & _OTHERS) and not words & _ASIDE
 
 
 def _is_shared(one: Field) -> bool:
     words = _words(one.name) | _value_words(one) | _words(str(one.value)[:200].lower())
-    return as_flag(one.value) is not False and bool(words & _SHARED)
+    stem = any(word.removeprefix("dp").startswith("ftrl") for word in words)
+    stem = stem or words >= {"dp", "mf"} or "dpmf" in words
+    return as_flag(one.value) is not False and bool(words & _SHARED or stem)
 
 
 def switched_off(fields: Fields) -> Field | None:
@@ -261,7 +273,8 @@ def switched_off(fields: Fields) -> Field | None:
     for one in fields.every:
         words = _words(one.name)
         # A switch is about privacy by its own name, or by the name of its part of the file.
-        if not _words(one.place) & _PRIVATE:
+        part = _words(one.place.rpartition(".")[0].rpartition(".")[2])
+        if not _words(one.place) & _PRIVATE or part & {"scheduler", "schedule", "decay"}:
             continue
         flag = as_flag(one.value)
         if flag is False and (words & _SWITCHES or words <= _PRIVATE | {"is", "with"}):
@@ -286,6 +299,10 @@ def _perhaps_off(draft: Draft, one: Field) -> None:
     steps = as_number(one.value) if words & _PRIVATE and words & _PARTLY else None
     if off or (steps is not None and steps > 0):
         draft.ask("noise_multiplier", f"{one} may turn the noise or the clip off")
+    # A trainer has its own clip of the mean, which may be off.
+    trainers = words & {"grad", "gradient", "gradients"} and not _words(one.place) & _PRIVATE
+    if off and not trainers:
+        draft.lasting.append(f"{one} may turn the noise or the clip off, whatever is stated")
 
 
 def says_off(one: Field) -> bool:
@@ -302,13 +319,22 @@ def clip_off(one: Field) -> bool:
     if flag is True:
         return bool(words & _NEGATIONS and (part or about))
     # A clip that is not adaptive or not by layer is a clip.
-    switch = (part and words & _SWITCHES) or (about and not words & {"adaptive", "layer"})
-    return bool(flag is False and switch)
+    if _words(one.place) & {"adaptive", "layer", "schedule", "scheduler", "decay"}:
+        return False
+    said = _value_words(one)
+    none = bool(said) and said <= {"none", "off", "disabled", "no", "null"}
+    switch = about or (part and words & (_SWITCHES | (_TYPES if none else set())))
+    return bool((flag is False or none) and switch)
 
 
 def without_poisson(one: Field) -> bool:
     """Return whether a field says that batches are not drawn so: ``poisson_sampling: false``."""
-    return "poisson" in _words(one.name) and as_flag(one.value) is False
+    words, flag = _words(one.name), as_flag(one.value)
+    if words & {"loss", "nll", "regression", "glm", "noise", "image", "data"} or flag is None:
+        return False
+    part = _words(one.place.rpartition(".")[0].rpartition(".")[2])
+    switch = "poisson" in words or ("poisson" in part and words & _SWITCHES)
+    return bool(switch and flag is bool(words & _NEGATIONS))
 
 
 def _clip(draft: Draft, one: Field) -> None:
@@ -369,58 +395,12 @@ def _counts_runs(one: Field) -> bool:
     return one.name in _MANY_RUNS or bool(words & _TRIALS and not words & _NO_TRIALS)
 
 
-def _gathered(draft: Draft, one: Field) -> None:
-    """Ask for the rate if a step sums several batches, or batches of several devices."""
-    many, words = _size(one.value), _words(one.name)
-    if many is None or one.place in draft.fields.used:
-        return
-    if words & {"microbatch", "microbatches"}:
+def _microbatches(draft: Draft, one: Field) -> None:
+    """Ask for the noise if parts of a batch are clipped in place of records."""
+    named = _words(one.name) & {"microbatch", "microbatches"} and _size(one.value) is not None
+    if named and one.place not in draft.fields.used:
         why = f"{one}: with microbatches a record moves the sum by two clip norms"
         draft.ask("noise_multiplier", why)
-    if many <= 1:
-        return
-    gathers = words & _GATHERS or one.name in _GATHERING or one.name in _DEVICES
-    if gathers and draft.facts.keys() & {"sampling_probability", "cohort"}:
-        _ask_rate(draft, f"{one} may multiply the batch of a step")
-
-
-def _ask_rate(draft: Draft, why: str) -> None:
-    draft.ask("sampling_probability", why)
-    draft.facts.pop("cohort", None)
-    draft.facts.pop("rounds_per_epoch", None)
-
-
-def _larger_batch(draft: Draft) -> None:
-    """Ask for the rate if the batch in use may be the part of one that fits into memory."""
-    used = draft.fields.used
-    taken = [as_number(one.value) for one in used.values() if one.name in ("batch_size",)]
-    least = min((value for value in taken if value is not None), default=None)
-    if least is None or not draft.facts.keys() & {"sampling_probability", "cohort"}:
-        return
-    for one in draft.fields.every:
-        words, many = _words(one.name), as_number(one.value)
-        if one.place in used or not words & _BATCHES or "norm" in words or of_a_test(one):
-            continue
-        if many is not None and many > least:
-            _ask_rate(draft, f"{one}, where the batch was taken for {least:g}")
-            return
-
-
-def _larger_share(draft: Draft) -> None:
-    """Ask for the rate if a batch is a larger share of the records than the rate in use."""
-    rate = draft.facts.get("sampling_probability")
-    every = [one for one in draft.fields.every if not of_a_test(one)]
-    batches = [one for one in every if one.name in _WHOLE_BATCHES and as_number(one.value)]
-    sizes = [one for one in every if one.name in RECORDS and as_number(one.value)]
-    if draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
-        return
-    batch = max(batches, key=lambda one: as_number(one.value) or 0.0)
-    size = min(sizes, key=lambda one: as_number(one.value) or 0.0)
-    share = (as_number(batch.value) or 0.0) / (as_number(size.value) or 1.0)
-    if rate is None and share <= 1.0 and not federated(draft.fields):
-        draft.least_rate = max(draft.least_rate, share / 1.05)
-    elif rate is not None and 1.05 * rate < share <= 1.0:
-        _ask_rate(draft, f"{rate:g} in the file, where {batch} and {size} make {share:.4g}")
 
 
 def _of_epochs(draft: Draft) -> None:
@@ -483,7 +463,9 @@ _PARTS = {"optimizer", "optimizers", "generator", "discriminator", "encoder", "d
 _PARTS |= {"critic", "group", "groups", "layer", "layers", "module", "modules", "head", "backbone"}
 _PARTS |= {"phase", "phases", "stage", "stages", "pretrain", "pretraining", "finetune"}
 _PARTS |= {"warmup", "main", "initial", "cooldown"}
-_PARTS |= {"finetuning", "enc", "dec", "teacher", "student"}
+_PARTS |= {"finetuning", "enc", "dec", "teacher", "student", "segment", "segments", "curriculum"}
+_PARTS |= {"part", "parts", "block", "blocks", "progressive", "schedule", "history", "epoch"}
+_PARTS |= {"period", "periods", "chunk", "chunks", "cycle", "cycles"}
 
 
 def is_part(place: object) -> bool:
@@ -491,10 +473,15 @@ def is_part(place: object) -> bool:
     return bool({word.rstrip("0123456789") for word in _words(place)} & _PARTS)
 
 
+_ROW = re.compile(r"\[\d+\]\.")
+
+
 def _parts(draft: Draft) -> None:
     """Ask for the rounds if several parts of one run release noisy sums."""
     every = draft.fields.every
-    noisy = [one for one in every if one.name == "noise_multiplier" and is_part(one.place)]
+    rows = [one for one in every if one.name == "noise_multiplier"]
+    # The rows of one list are parts of a run, since a list of runs was split before.
+    noisy = [one for one in rows if is_part(one.place) or _ROW.search(one.place)]
     if len({one.place for one in noisy}) > 1:
         draft.ask("rounds", f"{noisy[0]} and {noisy[1]}: the noisy sums of all parts count")
 

@@ -177,6 +177,8 @@ class Draft:
         by_answers: sentence of a program that divides by the number of answers; empty for others.
         shuffles: the field that shuffles the records of every pass, or None.
         unclipped: the field that turns the clip off, or None.
+        enlarged: the field that may enlarge a batch and the least share that it makes, or None.
+        lasting: sentences on fields that put every stated noise in doubt.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -195,6 +197,8 @@ class Draft:
     by_answers: str = ""
     shuffles: Field | None = None
     unclipped: Field | None = None
+    enlarged: tuple[Field, float] | None = None
+    lasting: list[str] = field(default_factory=list)
 
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
@@ -385,7 +389,13 @@ def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
         found.append(f"{draft.shuffles} is another sampling than {said}, which was stated")
     if draft.unclipped and stated.noise_multiplier is not None:
         found.append(f"{draft.unclipped}: no noise multiplier holds without a clip")
-    if isinstance(stated.sampling, TableScheme) and round_share(stated.sampling) < draft.least_rate:
+    if stated.noise_multiplier is not None:
+        found += draft.lasting
+    share = round_share(stated.sampling) if isinstance(stated.sampling, TableScheme) else 1.0
+    if draft.enlarged is not None and share < draft.enlarged[1]:
+        one, least = draft.enlarged
+        found.append(f"{one} may make the share of a round {least:.4g} or more")
+    elif share < draft.least_rate:
         found.append(f"a round has a share of {draft.least_rate:.4g} or more in the file")
     if stated.rounds is not None and stated.rounds < draft.least_rounds:
         found.append(f"the epochs in the file make {draft.least_rounds} rounds or more")

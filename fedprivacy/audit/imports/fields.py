@@ -228,6 +228,21 @@ _FLAGS |= {"y": True, "t": True, "n": False, "f": False}
 _FLAGS |= {"false": False, "no": False, "off": False, "0": False}
 
 
+def words_in(text: object) -> set[str]:
+    """Return the words of a name or a text."""
+    return {*plain_name(text).split("_")} - {""}
+
+
+def value_words(one: Field) -> set[str]:
+    """Return the words of a field's text; empty for other values."""
+    return words_in(one.value[:200]) if isinstance(one.value, str) else set()
+
+
+def empty(value: Any) -> bool:
+    """Return whether a value is absent, or says that something is off."""
+    return value in (None, False, 0, "", [], {}) or str(value).strip().lower() in ("false", "none")
+
+
 def fields_of(data: Any) -> list[Field]:
     """Return the fields of plain values in their order, at most one more than ``MAX_FIELDS``."""
     return list(islice(_walk(data, "", 0), MAX_FIELDS + 1))

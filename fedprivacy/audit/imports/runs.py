@@ -72,7 +72,10 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
         lists = [
             value
             for key, value in data.items()
-            if isinstance(value, list) and _all_runs(value) and not is_part(key)
+            if isinstance(value, list)
+            and _all_runs(value)
+            and not is_part(key)
+            and _lists_runs(key, value)
         ]
         if len(lists) == 1:
             # The other parts may put every run in doubt, for example a switch or a list of seeds.
@@ -85,6 +88,14 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
         common = {key: value for key, value in data.items() if key != inside[0]}
         return [(name, _whole(common, run)) for name, run in _by_name(data[inside[0]])]
     return []
+
+
+def _lists_runs(key: object, rows: list[Any]) -> bool:
+    """Return whether a list is one of runs by its name; results may be those of one run."""
+    words = {*plain_name(key).split("_")}
+    if words & {"step", "steps", "epochs", "round", "rounds"}:
+        return False
+    return bool(words & _RUNS or (words & _LISTS and not _progress(rows)))
 
 
 def _flat(rows: list[Any]) -> bool:
@@ -114,6 +125,11 @@ _OF_A_RUN |= {"hyperparameters", "hyperparams", "cfg", "parameters"}
 _OF_RUNS = {"settings", "runs", "experiments", "configs", "results", "trials", "variants"}
 _OF_RUNS |= {"datasets", "models", "grid"}
 """Names of parts with one run for each name."""
+_RUNS = {"runs", "run", "experiments", "experiment", "trials", "trial"}
+_LISTS = {*_OF_RUNS, "jobs", "job", "sweep", "clients", "sites"}
+_LISTS |= {"rows", "records", "entries", "users", "list", "arms", "cases", "candidates", "points"}
+_LISTS |= {"seeds", "data", "items", "tasks", "executions", "children", "studies", "ablations"}
+"""Words of a list of runs. Any other list has the parts of one run."""
 _COUNTERS = {"epoch", "training_iteration", "iteration", "step", "global_step", "round"}
 
 

@@ -1,0 +1,135 @@
+"""Fields that make the batch of a step larger than the number that a rate would be taken from."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ...relations import Unit
+from .draft import Draft
+from .fields import Field, as_number, of_a_test, words_in
+from .trace import Sampling
+from .words import BATCH, RECORDS, federated
+
+_GATHERS = re.compile(
+    r"(?:^|_)(?:\w*accum\w*|virtual|iter_size|update_freq|n?_?acc_steps|grad_acc|world_size|n_?gpus?"
+    r"|num_gpus?|(?:num_|n_)?(?:devices|processes|nodes|machines|replicas)|gpus|nproc\w*|n_procs?"
+    r"|nnodes|gpus_per_node|devices_per_node)(?:_|$)"
+)
+"""Names of how many batches, or devices, a step sums."""
+_BATCHES = {"batch", "lot", "batchsize"}
+_WHOLE = {"logical", "lot", "effective", "total", "expected", "virtual", "global"}
+_WHOLE_BATCHES = {*BATCH, "expected_batch_size"}
+_DRAWN = {"sampling_probability", "cohort", "rounds_per_epoch"}
+_SLACK = 1.05
+
+
+def check(draft: Draft) -> None:
+    """Ask for the rate if a field may make the batch of a step larger than it was taken for."""
+    if draft.facts.get("unit") is not Unit.CLIENT:
+        _gathered(draft)
+    _larger_batch(draft)
+    _larger_share(draft)
+
+
+def _multiple(one: Field) -> float:
+    """Return how many batches a field lets a step sum; 1 for another field."""
+    many = len(one.value) if isinstance(one.value, list) else as_number(one.value)
+    words = words_in(one.name)
+    if many is None or many <= 1 or not _GATHERS.search(one.name) or of_a_test(one):
+        return 1.0
+    # A virtual batch is a batch, and every some steps is a time.
+    return 1.0 if "virtual" in words and words & _BATCHES else float(many)
+
+
+def _ask(draft: Draft, why: str) -> None:
+    draft.ask("sampling_probability", why)
+    for name in _DRAWN - {"sampling_probability"}:
+        draft.facts.pop(name, None)
+    # No number is offered whose rate may be several times larger.
+    for name in _DRAWN:
+        draft.suggested.pop(name, None)
+
+
+def _known(draft: Draft) -> bool:
+    """Return whether the file has a rate, or the numbers from which one would be offered."""
+    if draft.facts.get("sampling") is Sampling.EVERYONE:
+        return False
+    offered = {} if federated(draft.fields) else draft.suggested
+    return bool((draft.facts.keys() | offered.keys()) & _DRAWN)
+
+
+def _least(draft: Draft, names: tuple[str, ...] | set[str]) -> float | None:
+    every = [one for one in draft.fields.every if one.name in names and not of_a_test(one)]
+    numbers = [number for one in every if (number := as_number(one.value))]
+    return min(numbers, default=None)
+
+
+def _gathered(draft: Draft) -> None:
+    """Ask for the rate if a step sums several batches, or batches of several devices."""
+    found = [one for one in draft.fields.every if _multiple(one) > 1.0]
+    each = {one.name for one in draft.fields.every if _of_a_device(one)}
+    if not found:
+        return
+    rate = draft.facts.get("sampling_probability")
+    batch, size = _least(draft, {*BATCH} | each), _least(draft, RECORDS)
+    if rate is None and batch and size:
+        rate = batch / size
+    if _known(draft):
+        _ask(draft, f"{found[0]} may multiply the batch of a step")
+    whole = any(words_in(one.name) & _WHOLE and _is_batch(one) for one in draft.fields.every)
+    if rate and not whole and not federated(draft.fields):
+        share = min(1.0, rate * math.prod(map(_multiple, found)))
+        draft.enlarged = (found[0], share / _SLACK)
+
+
+def _is_batch(one: Field) -> bool:
+    words = words_in(one.name)
+    return bool(words & _BATCHES) and "norm" not in words and as_number(one.value) is not None
+
+
+def _of_a_device(one: Field) -> bool:
+    return (
+        _is_batch(one)
+        and words_in(one.name) >= {"per"}
+        and bool(words_in(one.name) & {"device", "gpu"})
+    )
+
+
+def _larger_batch(draft: Draft) -> None:
+    """Ask for the rate if the batch in use may be the part of one that fits into memory."""
+    used = draft.fields.used
+    taken = [as_number(one.value) for one in used.values() if one.name in ("batch_size",)]
+    least = min((value for value in taken if value is not None), default=None)
+    if least is None or not _known(draft):
+        return
+    for one in draft.fields.every:
+        many = as_number(one.value)
+        if not _is_batch(one) or of_a_test(one) or many is None:
+            continue
+        larger = many > least and (one.place not in used or one.name != "batch_size")
+        if larger or _of_a_device(one):
+            _ask(draft, f"{one}, where the batch was taken for {least:g}")
+            size = _least(draft, RECORDS)
+            if size and larger and draft.facts.get("unit") is not Unit.CLIENT:
+                before = draft.enlarged[1] if draft.enlarged else 0.0
+                share = min(1.0, many / size) / _SLACK
+                draft.enlarged = draft.enlarged if before >= share else (one, share)
+            return
+
+
+def _larger_share(draft: Draft) -> None:
+    """Ask for the rate if a batch is a larger share of the records than the rate in use."""
+    rate = draft.facts.get("sampling_probability")
+    every = [one for one in draft.fields.every if not of_a_test(one)]
+    batches = [one for one in every if one.name in _WHOLE_BATCHES and as_number(one.value)]
+    sizes = [one for one in every if one.name in RECORDS and as_number(one.value)]
+    if draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
+        return
+    batch = max(batches, key=lambda one: as_number(one.value) or 0.0)
+    size = min(sizes, key=lambda one: as_number(one.value) or 0.0)
+    share = (as_number(batch.value) or 0.0) / (as_number(size.value) or 1.0)
+    if rate is None and share <= 1.0 and not federated(draft.fields):
+        draft.least_rate = max(draft.least_rate, share / _SLACK)
+    elif rate is not None and _SLACK * rate < share <= 1.0:
+        _ask(draft, f"{rate:g} in the file, where {batch} and {size} make {share:.4g}")

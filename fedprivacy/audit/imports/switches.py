@@ -1,0 +1,115 @@
+"""Fields that leave steps, parts of a model or a whole run without the noise of its multiplier."""
+
+from __future__ import annotations
+
+import re
+
+from ...relations import Unit
+from .draft import Draft
+from .fields import Field, as_flag, as_number, empty, plain_name, value_words, words_in
+
+_NOISE = {"noise", "sigma", "noisy"}
+_PRIVATE = {*_NOISE, "dp", "ldp", "privacy", "private", "differential", "dpsgd"}
+_CLIP = {"clip", "clipping", "clipped", "clipper"}
+_CHANGES = re.compile(r"(?:schedul|decay|anneal|dynamic|ramp|adaptive|growth|gamma)")
+"""Beginnings of words for a number that changes during a run."""
+_FOLLOWS = {"final", "end", "last", "quantile"}
+_LEARNING = {"lr", "learning", "weight", "momentum", "ema", "rate"}
+_CONSTANT = {"constant", "none", "off", "fixed", "no", "null", "false"}
+_LEFT_OUT = {"exclude", "excluded", "excludes", "exclusions", "skip", "skipped", "ignore", "exempt"}
+_LEFT_OUT |= {"ignored", "except", "without", "omit", "omitted", "unless"}
+_BARE = {"unclipped", "unnoised", "noiseless", "unperturbed"}
+_MODEL = {"layers", "layer", "params", "parameters", "param", "modules", "module", "weights"}
+_NEGATED = {"disable", "disabled", "no", "remove", "skip", "stop", "bypass", "without"}
+_NAMED = {"mode", "modes", "tag", "tags", "flag", "flags", "options", "training", "variant", "hook"}
+_NAMED |= {"setting", "regime", "experiment", "callback", "callbacks", "hooks", "target", "class"}
+_NAMED |= {"method", "algorithm", "optimizer", "trainer", "strategy", "type", "run", "label"}
+_OF_OTHERS = {"baseline", "baselines", "compare", "comparison", "reference", "init", "pretrained"}
+_OF_OTHERS |= {"checkpoint", "path", "dir", "dataset", "data", "file", "teacher", "versus", "vs"}
+_WITHOUT = re.compile(
+    r"(?:^|_)(?:(?:non|not|un)_?(?:private|dp)|(?:no|without|disabled?)_?(?:dp|privacy|noise|dpsgd)"
+    r"|(?:dp|privacy|noise)_(?:off|disabled))(?:_|$)"
+)
+"""Names of a run without privacy."""
+
+
+def check(draft: Draft) -> None:
+    """Ask for the noise if a field may change it, turn it off, or leave parts without it."""
+    if not draft.facts.get("noise_multiplier"):
+        return
+    parts = _parts(draft)
+    for one in draft.fields.every:
+        if one.place in draft.fields.used:
+            continue
+        why = _off(one, parts)
+        named = f"{one.place[-60:]}" if one.value == {} else str(one)
+        if why:
+            draft.lasting.append(f"{named}: {why}, whatever is stated")
+        elif draft.facts.get("unit") is not Unit.CLIENT:
+            why = _changes(one, parts) or _leaves_out(one)
+        if why:
+            draft.ask("noise_multiplier", f"{named}: {why}")
+
+
+def _parts(draft: Draft) -> dict[str, list[Field]]:
+    """Return the fields of every part of a file, by the place of the part."""
+    found: dict[str, list[Field]] = {}
+    for one in draft.fields.every:
+        found.setdefault(re.sub(r"\[\d+\]$", "", one.place.rpartition(".")[0]), []).append(one)
+    return found
+
+
+def _set(one: Field, parts: dict[str, list[Field]]) -> bool:
+    """Return whether a field is on: a value, or a part that is neither off nor constant."""
+    if one.value != {}:
+        return not empty(one.value) and not value_words(one) & _CONSTANT
+    inside = parts.get(one.place, [])
+    off = (each for each in inside if each.name in ("enabled", "enable", "use", "active", "true"))
+    if any(as_flag(each.value) is False for each in off):
+        return False
+    kinds = [each for each in inside if each.name in ("type", "kind", "name", "mode", "schedule")]
+    return bool(inside) and not any(value_words(each) & _CONSTANT for each in kinds)
+
+
+def _changes(one: Field, parts: dict[str, list[Field]]) -> str:
+    words = words_in(one.name)
+    part = words_in(re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0].rpartition(".")[2]))
+    follows = any(map(_CHANGES.match, words))
+    if words & _LEARNING or not _set(one, parts):
+        return ""
+    if one.value == {} and follows and words & (_PRIVATE | _CLIP):
+        return "it may change the noise or the clip of later steps"
+    inside = part & _NOISE or (part <= _PRIVATE and part and words & {"dynamic", "adaptive"})
+    if inside and (follows or words & _FOLLOWS) and as_number(one.value) != 1:
+        return "it may change the noise of later steps"
+    return ""
+
+
+def _leaves_out(one: Field) -> str:
+    words = words_in(one.name)
+    listed = isinstance(one.value, list | str) and as_flag(one.value) is None
+    about = words & (_PRIVATE | _CLIP)
+    left = bool(words & _BARE) or bool(words & _LEFT_OUT and about)
+    left = left or ("public" in words and bool(words & _MODEL))
+    if listed and left and not empty(one.value) and not value_words(one) & _CONSTANT:
+        return "parts of the model may have no noise"
+    number = as_number(one.value)
+    if words >= {"clip", "only"} or words >= {"clipping", "only"}:
+        on = as_flag(one.value) or (number is not None and number > 0)
+        return "steps that only clip have no noise" if on else ""
+    return ""
+
+
+def _off(one: Field, parts: dict[str, list[Field]]) -> str:
+    """Return why a field names a run without privacy, or a part of one that turns it off."""
+    words = words_in(one.name)
+    if one.value == {}:
+        negated = words & _NEGATED and words & _PRIVATE and _set(one, parts)
+        return "it may turn the noise off" if negated else ""
+    if words_in(one.place) & _OF_OTHERS or not words & (_NAMED | _PRIVATE):
+        return ""
+    texts = one.value if isinstance(one.value, list) else [one.value]
+    for text in texts:
+        if isinstance(text, str) and len(text) <= 80 and _WITHOUT.search(plain_name(text)):
+            return "" if words_in(text) & _OF_OTHERS & {"vs", "versus"} else "it names no privacy"
+    return ""
