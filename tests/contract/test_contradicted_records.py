@@ -118,6 +118,8 @@ target_delta: 1e-5
         ("devices", 8),
         ("nproc_per_node", 8),
         ("world_size", 8),
+        ("gpus", "'0,1'"),
+        ("update_freq", [8]),
         ("effective_batch_size", 512),
         ("virtual_batch_size", 512),
     ],

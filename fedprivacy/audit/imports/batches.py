@@ -14,9 +14,11 @@ from .words import BATCH, RECORDS, federated
 _GATHERS = re.compile(
     r"(?:^|_)(?:\w*accum\w*|virtual|iter_size|update_freq|n?_?acc_steps|grad_acc|world_size|n_?gpus?"
     r"|num_gpus?|(?:num_|n_)?(?:devices|processes|nodes|machines|replicas)|gpus|nproc\w*|n_procs?"
-    r"|nnodes|gpus_per_node|devices_per_node)(?:_|$)"
+    r"|nnodes|tpu_cores|data_parallel|batch_multiplier|accelerators)(?:_|$)"
 )
 """Names of how many batches, or devices, a step sums."""
+_DEVICES = {"devices", "gpus", "gpu", "ngpus", "accelerators"}
+"""Names of devices, which a file may list by their numbers."""
 _BATCHES = {"batch", "lot", "batchsize"}
 _WHOLE = {"logical", "lot", "effective", "total", "expected", "virtual", "global"}
 _WHOLE_BATCHES = {*BATCH, "expected_batch_size"}
@@ -33,13 +35,20 @@ def check(draft: Draft) -> None:
 
 
 def _multiple(one: Field) -> float:
-    """Return how many batches a field lets a step sum; 1 for another field."""
-    many = len(one.value) if isinstance(one.value, list) else as_number(one.value)
+    """Return how many batches a field lets a step sum; NaN if unknown, and 1 for another field."""
     words = words_in(one.name)
-    if many is None or many <= 1 or not _GATHERS.search(one.name) or of_a_test(one):
+    if not _GATHERS.search(one.name) or of_a_test(one):
         return 1.0
-    # A virtual batch is a batch, and every some steps is a time.
-    return 1.0 if "virtual" in words and words & _BATCHES else float(many)
+    # A virtual batch is a batch.
+    if "virtual" in words and words & _BATCHES:
+        return 1.0
+    values = one.value if isinstance(one.value, list) else [one.value]
+    ids = str(one.value).split(",") if isinstance(one.value, str) else []
+    if words & _DEVICES and (isinstance(one.value, list) or len(ids) > 1):
+        return float(len(ids or values))
+    if str(one.value).strip().lower() in ("auto", "all", "-1", "true"):
+        return math.nan
+    return float(max([number for each in values if (number := as_number(each))], default=1.0))
 
 
 def _ask(draft: Draft, why: str) -> None:
@@ -67,7 +76,7 @@ def _least(draft: Draft, names: tuple[str, ...] | set[str]) -> float | None:
 
 def _gathered(draft: Draft) -> None:
     """Ask for the rate if a step sums several batches, or batches of several devices."""
-    found = [one for one in draft.fields.every if _multiple(one) > 1.0]
+    found = [one for one in draft.fields.every if not _multiple(one) <= 1.0]
     each = {one.name for one in draft.fields.every if _of_a_device(one)}
     if not found:
         return
@@ -79,8 +88,8 @@ def _gathered(draft: Draft) -> None:
         _ask(draft, f"{found[0]} may multiply the batch of a step")
     whole = any(words_in(one.name) & _WHOLE and _is_batch(one) for one in draft.fields.every)
     if rate and not whole and not federated(draft.fields):
-        share = min(1.0, rate * math.prod(map(_multiple, found)))
-        draft.enlarged = (found[0], share / _SLACK)
+        known = [many for one in found if not math.isnan(many := _multiple(one))]
+        draft.enlarged = (found[0], min(1.0, rate * math.prod(known)) / _SLACK)
 
 
 def _is_batch(one: Field) -> bool:
