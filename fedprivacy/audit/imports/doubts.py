@@ -28,6 +28,7 @@ _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
 _OFF |= {"false", "null", "noiseless"}
 _NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass", "dont"}
+_NEGATIONS |= {"false"}
 _NOT_PRIVATE = {"nonprivate", "nondp", "unprivate"}
 _PARTLY = {"start", "begin", "after", "every", "interval", "until", "stop", "end", "warmup"}
 _METHODS = {"mechanism", "algorithm", "method", "defense", "defence"}
@@ -185,7 +186,8 @@ def _shuffled(draft: Draft) -> None:
     for one in draft.fields.every:
         named = "shuffle" in _words(one.name) and as_flag(one.value)
         text = str(one.value)[:400] if isinstance(one.value, str) else ""
-        drawn = _words(one.place) & _DRAWS and _orders(one)
+        places = _words(one.place)
+        drawn = places & _DRAWS and not places & {"model", "layer", "net"} and _orders(one)
         if (named or drawn or _SHUFFLES.search(text)) and not of_a_test(one):
             draft.shuffles = one
             return
@@ -479,7 +481,7 @@ _ROW = re.compile(r"\[\d+\]\.")
 def _parts(draft: Draft) -> None:
     """Ask for the rounds if several parts of one run release noisy sums."""
     every = draft.fields.every
-    rows = [one for one in every if one.name == "noise_multiplier"]
+    rows = [one for one in every if one.name in NOISE]
     # The rows of one list are parts of a run, since a list of runs was split before.
     noisy = [one for one in rows if is_part(one.place) or _ROW.search(one.place)]
     if len({one.place for one in noisy}) > 1:

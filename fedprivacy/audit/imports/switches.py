@@ -27,8 +27,8 @@ _NAMED |= {"method", "algorithm", "optimizer", "trainer", "strategy", "type", "r
 _OF_OTHERS = {"baseline", "baselines", "compare", "comparison", "reference", "init", "pretrained"}
 _OF_OTHERS |= {"checkpoint", "path", "dir", "dataset", "data", "file", "teacher", "versus", "vs"}
 _WITHOUT = re.compile(
-    r"(?:^|_)(?:(?:non|not|un)_?(?:private|dp)|(?:no|without|disabled?)_?(?:dp|privacy|noise|dpsgd)"
-    r"|(?:dp|privacy|noise)_(?:off|disabled))(?:_|$)"
+    r"(?:^|_)(?:(?:non|not|un)_?(?:private|dp)|(?:no|without|disabled?|remove|skip|bypass)_?(?:dp|privacy|noise|dpsgd)"
+    r"|(?:dp|privacy|noise)_(?:off|disabled)|noiseless|noise_?free)(?:_|$)"
 )
 """Names of a run without privacy."""
 
@@ -77,9 +77,12 @@ def _changes(one: Field, parts: dict[str, list[Field]]) -> str:
     follows = any(map(_CHANGES.match, words))
     if words & _LEARNING or not _set(one, parts):
         return ""
-    if one.value == {} and follows and words & (_PRIVATE | _CLIP):
+    about = words & (_PRIVATE | _CLIP) or words >= {"grad", "norm"}
+    if follows and about and as_number(one.value) != 1:
         return "it may change the noise or the clip of later steps"
-    inside = part & _NOISE or (part <= _PRIVATE and part and words & {"dynamic", "adaptive"})
+    inside = part & (_NOISE | _CLIP) or (
+        part <= _PRIVATE and part and words & {"dynamic", "adaptive"}
+    )
     if inside and (follows or words & _FOLLOWS) and as_number(one.value) != 1:
         return "it may change the noise of later steps"
     return ""
@@ -90,6 +93,7 @@ def _leaves_out(one: Field) -> str:
     listed = isinstance(one.value, list | str) and as_flag(one.value) is None
     about = words & (_PRIVATE | _CLIP)
     left = bool(words & _BARE) or bool(words & _LEFT_OUT and about)
+    left = left or (bool(about & _CLIP) and bool(words & {"no", "non"}))
     left = left or ("public" in words and bool(words & _MODEL))
     if listed and left and not empty(one.value) and not value_words(one) & _CONSTANT:
         return "parts of the model may have no noise"
