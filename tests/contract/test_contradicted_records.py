@@ -98,6 +98,8 @@ def test_a_clip_in_words_that_is_off_survives_a_restated_noise(tmp_path):
         found = fp.audit(path, noise_multiplier=1.1, **FACTS)
         assert found.verdict == "CANNOT BE CERTIFIED", line
         assert any(line.partition(":")[0] in reason for reason in found.reasons), line
+    path.write_text(f"{BASE}local_privacy_mechanism: none\n")
+    assert fp.audit(path, noise_multiplier=1.1, **FACTS).verdict == "HOLDS"
 
 
 SIZES = """noise_multiplier: 1.0

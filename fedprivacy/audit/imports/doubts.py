@@ -303,8 +303,12 @@ def _perhaps_off(draft: Draft, one: Field) -> None:
         draft.ask("noise_multiplier", f"{one} may turn the noise or the clip off")
     # A trainer has its own clip of the mean, which may be off.
     trainers = words & {"grad", "gradient", "gradients"} and not _words(one.place) & _PRIVATE
-    if off and not trainers:
+    # One of local and central noise may be off where the other one is on.
+    if off and not trainers and not words & _ONE_OF_TWO:
         draft.lasting.append(f"{one} may turn the noise or the clip off, whatever is stated")
+
+
+_ONE_OF_TWO = {"local", "ldp", "central", "cdp", "client", "server", "global"}
 
 
 def says_off(one: Field) -> bool:
