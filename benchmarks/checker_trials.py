@@ -49,6 +49,9 @@ def settings() -> list[Setting]:
     whole = fp.DistributedDiscreteGaussian(
         noise_multiplier=2.0, clip_norm=1.0, dimension=100, cohort=10, bits=16, topped_up=True
     )
+    skellam = fp.Skellam(
+        noise_multiplier=2.0, clip_norm=1.0, dimension=100, cohort=10, bits=16, topped_up=True
+    )
     noise = G(noise_multiplier=2.0)
     root = fp.factors.SquareRootToeplitz()
     return [
@@ -86,10 +89,11 @@ def settings() -> list[Setting]:
         ),
         (correlated(root, 20, epochs).sampled(fp.RandomAllocation(5)), "zero_out", "aggregate"),
         (whole.sampled(fp.Poisson(0.1)) * 20, "add_remove", "aggregate"),
+        (skellam.sampled(fp.Poisson(0.1)) * 20, "add_remove", "aggregate"),
     ]
 
 
-NUMBER = 22
+NUMBER = 23
 """Number of these runs."""
 
 
