@@ -98,17 +98,14 @@ def _is_batch(one: Field) -> bool:
 
 
 def _of_a_device(one: Field) -> bool:
-    return (
-        _is_batch(one)
-        and words_in(one.name) >= {"per"}
-        and bool(words_in(one.name) & {"device", "gpu"})
-    )
+    words = words_in(one.name)
+    return _is_batch(one) and "per" in words and bool(words & {"device", "gpu"})
 
 
 def _larger_batch(draft: Draft) -> None:
     """Ask for the rate if the batch in use may be the part of one that fits into memory."""
     used = draft.fields.used
-    taken = [as_number(one.value) for one in used.values() if one.name in ("batch_size",)]
+    taken = [as_number(one.value) for one in used.values() if one.name == "batch_size"]
     least = min((value for value in taken if value is not None), default=None)
     if least is None or not _known(draft):
         return

@@ -140,7 +140,7 @@ def commands_inside(values: Any) -> dict[str, Any]:
     Args:
         values: the file's values.
     """
-    found: dict[str, Any] = {}
+    found: list[dict[str, Any]] = []
     for one in islice(Fields(values).every, MAX_SAID):
         if not isinstance(one.value, str) or not re.search(r"(?:^|\s)--[A-Za-z]", one.value):
             continue
@@ -149,8 +149,10 @@ def commands_inside(values: Any) -> dict[str, Any]:
             known = {name for name in options if plain_name(name) in {*ABOUT, *_FACTS}}
             # A placeholder, such as ${{ inputs.noise }}, is a value of the file itself.
             numbers = {name for name in known if as_number(options[name]) is not None}
-            found |= {name: options[name] for name in numbers}
-    return {"command_line": found} if found else {}
+            if numbers:
+                found.append({name: options[name] for name in numbers})
+    # Each command is kept, so that two that differ end in a question.
+    return {f"command_line_{at}": options for at, options in enumerate(found, start=1)}
 
 
 def warnings_of(text: str) -> dict[str, Any]:
@@ -173,14 +175,11 @@ def _beside(text: str, settings: Any) -> dict[str, Any]:
     """
     found: dict[str, dict[str, None]] = {}
     text = _NOT_SAID.sub("", text)
-    for name, number in islice(_SAID.findall(text), MAX_SAID):
-        if plain_name(name) in _FACTS:
-            found.setdefault(plain_name(name), {})[number] = None
-    for number in islice(_NOISE_SAID.findall(text), MAX_SAID):
-        found.setdefault("noise_multiplier", {})[number] = None
-    for name, number in islice(_CHANGED.findall(text), MAX_SAID):
-        if plain_name(name) in _FACTS:
-            found.setdefault(plain_name(name), {})[number] = None
+    noises = (("noise_multiplier", number) for number in _NOISE_SAID.findall(text))
+    for pairs in (_SAID.findall(text), noises, _CHANGED.findall(text)):
+        for name, number in islice(pairs, MAX_SAID):
+            if plain_name(name) in _FACTS:
+                found.setdefault(plain_name(name), {})[number] = None
     shown = {one.name: as_number(one.value) for one in Fields(settings).every}
     # Steps are counted while a run goes on, so only a larger count contradicts the settings.
     ends = [int(one or other) for one, other in islice(_ENDED.findall(text), MAX_SAID)]

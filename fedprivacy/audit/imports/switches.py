@@ -42,7 +42,7 @@ def check(draft: Draft) -> None:
         if one.place in draft.fields.used:
             continue
         why = _off(one, parts)
-        named = f"{one.place[-60:]}" if one.value == {} else str(one)
+        named = one.place[-60:] if one.value == {} else str(one)
         if why:
             draft.lasting.append(f"{named}: {why}, whatever is stated")
         elif draft.facts.get("unit") is not Unit.CLIENT:

@@ -147,6 +147,11 @@ def test_a_command_inside_a_file_is_a_second_statement(tmp_path):
             found = answer(path, f"{settings}{name} --noise-multiplier {noise}{end}\n")
             assert (found == "HOLDS") == holds, (name, noise)
     assert answer(path, f"{settings}command: python t.py --config a.yaml --lr 0.2\n") == "HOLDS"
+    # A later command does not hide an earlier one.
+    commands = "".join(
+        f"{k}: python {k}.py --noise-multiplier {z}\n" for k, z in (("a", 0.2), ("b", 1.0))
+    )
+    assert answer(path, settings + commands) != "HOLDS"
 
 
 def test_a_rate_that_is_offered_is_rounded_up(tmp_path):

@@ -53,7 +53,7 @@ def test_a_rate_of_a_clients_batches_is_no_rate_of_clients():
 
 
 def test_variables_with_a_prefix_are_those_without_it(tmp_path):
-    """In an .env file DP_SAMPLE_RATE is a rate; beside another rate it ends in a question."""
+    """In an .env file DP_SAMPLE_RATE is a rate; with another rate it ends in a question."""
     path = tmp_path / "run.env"
     path.write_text(
         "DP_NOISE_MULTIPLIER=1.0\nDP_MAX_GRAD_NORM=1.0\nDP_SAMPLE_RATE=0.01\nDP_STEPS=1000\n"
