@@ -54,7 +54,8 @@ _CURVED = (
 )
 _APART = "be given if steps may move points apart (convex=False)"
 _BOUNDED = "every record's gradient has a norm of at most clip_norm"
-_HIDDEN = "the batches and all points before the last one stay secret"
+_HIDDEN = "all points before the last one stay secret"
+_DRAWS = "the draws of the batches stay secret"
 _ORDER = "no record changes its batch, and no batch has more than denominator records"
 _SPLIT = "T17: batches, released at their end; the last steps sampled, a Gaussian for the rest"
 _PUSHED = "T18: Poisson batches, released at their end"
@@ -148,13 +149,17 @@ class NoisySGD(NoisySteps):
         """``noise_std``."""
         return self.noise_std
 
+    @property
+    def _move(self) -> float:
+        """Largest move of a step by one record."""
+        return self.step_size * self.clip_norm / self.denominator
+
     @cached_property
     def multiplier(self) -> float:
-        """Noise std of a step over a record's largest move of it; rounding of a loop included."""
-        moved = self.step_size * self.clip_norm / self.denominator
+        """Noise std of a step over a record's largest move of it."""
         # A smaller product has lost digits.
-        fits = sys.float_info.min <= moved < math.inf
-        found = finite(self.noise_std / moved if fits else math.inf)
+        fits = sys.float_info.min <= self._move < math.inf
+        found = finite(self.noise_std / self._move if fits else math.inf)
         require(found > 0.0, "noise over sensitivity", found, "be above 0", "rescale both")
         return found
 
@@ -237,14 +242,17 @@ class NoisySGD(NoisySteps):
             LeastOf(every) if ends else once,
             facts,
             theorems=(*plain.theorems, *theorem),
-            assumptions=(*self._assumed, *plain.assumptions),
+            assumptions=(*self._assumed(facts.observer), *plain.assumptions),
             public=plain.public,
         )
 
-    @property
-    def _assumed(self) -> tuple[str, ...]:
-        first = _SMOOTH if self.convex else _CURVED
-        return (first, _BOUNDED, _HIDDEN) + ((IN_BALL,) if self.radius is not None else ())
+    def _assumed(self, observer: Observer) -> tuple[str, ...]:
+        """Return the conditions that no code checks, the one about the loss first."""
+        found = [_SMOOTH if self.convex else _CURVED, _BOUNDED, _HIDDEN]
+        # The server sees the draws, and a fixed order has none.
+        if observer is not Observer.SERVER and not isinstance(self.batches, FixedEpochs):
+            found.append(_DRAWS)
+        return (*found, *((IN_BALL,) if self.radius is not None else ()))
 
     def _sampled(self, multiplier: float, facts: Facts) -> PrivacyLoss:
         """Return the loss of one sampled step with this noise multiplier."""
@@ -256,8 +264,8 @@ class NoisySGD(NoisySteps):
         """Diameter of the ball in moves of a step, rounded up; infinity without a ball."""
         if self.radius is None:
             return math.inf
-        moved = self.step_size * self.clip_norm / self.denominator * moves
-        return max(rounded_up(2.0 * self.radius / moved, TENS), sys.float_info.min)
+        reach = 2.0 * self.radius / (self._move * moves)
+        return max(rounded_up(reach, TENS), sys.float_info.min)
 
     def _at_the_end(
         self, batches: Drawn, facts: Facts
@@ -326,9 +334,9 @@ class NoisySGD(NoisySteps):
         epochs = -(-self.steps // batches.separation)
         factor = moves * cyclic_factor(gap, epochs, batches.separation, self._reach(moves))
         # What rounding adds is closed on its own: shifts add up, and so do their norms.
-        every = math.sqrt(self.steps) if gap <= 0.0 else hidden_state_factor(gap, self.steps)
+        every = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
         mu = (factor + self.drift * every) / self.multiplier
-        assumptions = (*self._assumed, _ORDER)
+        assumptions = (*self._assumed(facts.observer), _ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))
         return PrivacyLoss(curve, facts, None, (_CYCLIC,), assumptions)
 

@@ -198,6 +198,10 @@ def test_the_observer_of_batches_pays_for_the_whole_step():
         for who in ("server", "aggregate")
     )
     assert seen > hidden
+    secret = "the draws of the batches stay secret"
+    assert secret in server.privacy_loss("zero_out").assumptions
+    assert secret not in server.privacy_loss("zero_out", "server").assumptions
+    assert secret not in in_order().privacy_loss("zero_out").assumptions
 
 
 def test_a_run_inside_a_sequence_takes_the_best_theorem_for_all():
