@@ -71,7 +71,8 @@ def fitted_quadratic(posterior: Posterior) -> FittedQuadratic:
         UnsupportedCombination: the posterior has no mode where all clients' Hessians are positive
             definite.
     """
-    require(isinstance(posterior, Posterior), "posterior", posterior, "be a training.Posterior")
+    kept, kind = isinstance(posterior, Posterior), type(posterior).__name__
+    require(kept, "posterior", kind, "be a training.Posterior")
     sensitivity = posterior.sensitivity
     if sensitivity is None:
         refuse(

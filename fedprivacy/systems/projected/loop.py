@@ -113,9 +113,7 @@ class ProjectedDescent:
         validate_fields(self, natural, "records", "dimension", "steps")
         validate_fields(self, positive, "denominator", or_none=True)
         given = (self.batches, self.denominator)
-        require(
-            (given[0] is None) == (given[1] is None), "batches, denominator", given, "go together"
-        )
+        require(given.count(None) != 1, "batches, denominator", given, "go together")
         validate_fields(self, positive, "step_size", "noise_std", "radius")
         for name in ("radius", "noise_std"):
             fits, rule = 1e-140 <= getattr(self, name) <= 1e140, "be between 1e-140 and 1e140"
@@ -349,10 +347,11 @@ class ProjectedDescent:
 
     def _batches(self, data: AgentData, generator: np.random.Generator) -> Iterator[AgentData]:
         """Yield the records of every step, with the weights of their sum."""
-        rows, steps = np.arange(data.records[0]), itertools.count()
-        while self.batches is None or self.denominator is None:
-            yield data
-        for step in steps:
+        if self.batches is None or self.denominator is None:
+            yield from itertools.repeat(data)
+            return
+        rows = np.arange(data.records[0])
+        for step in itertools.count():
             if isinstance(self.batches, FixedEpochs):
                 length = self.batches.separation
                 drawn = rows[step % length :: length]
