@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -230,27 +229,32 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
     """
     if not parts:
         raise UnsupportedCombination("there is no mechanism to compose; account at least one round")
-    facts = functools.reduce(merge_facts, (loss.facts for loss, _ in parts))
+    facts = parts[0][0].facts
+    curves: list[tuple[Curve, int]] = []
+    attained: list[tuple[Curve, int]] = []
+    # Dictionaries keep the order, and each text once.
+    theorems: dict[str, None] = {}
+    assumptions: dict[str, None] = {}
+    datasets: dict[str, None] = {}
+    public, tv_errors = [], []
+    for loss, count in parts:
+        facts = merge_facts(facts, loss.facts)
+        curves.append((loss.curve, count))
+        if loss.witness is not None:
+            attained.append((loss.witness.curve, count))
+            datasets[loss.witness.datasets] = None
+        theorems.update(dict.fromkeys(loss.theorems))
+        assumptions.update(dict.fromkeys(loss.assumptions))
+        public.append(loss.public)
+        tv_errors.append(loss.tv_error * count)
+    shown = compose(attained)
     return PrivacyLoss(
-        curve=compose((loss.curve, count) for loss, count in parts),
+        curve=compose(curves),
         facts=facts,
-        witness=_joint_witness(parts),
-        theorems=_joined([loss.theorems for loss, _ in parts]),
-        assumptions=_joined([loss.assumptions for loss, _ in parts]),
-        public=merged(loss.public for loss, _ in parts),
-        tv_error=rounded_up(math.fsum(loss.tv_error * count for loss, count in parts)),
+        # A pair without any loss is no witness.
+        witness=None if shown == IDENTITY else Witness(shown, "; then ".join(datasets)),
+        theorems=tuple(theorems),
+        assumptions=tuple(assumptions),
+        public=merged(public),
+        tv_error=rounded_up(math.fsum(tv_errors)),
     )
-
-
-def _joint_witness(parts: list[tuple[PrivacyLoss, int]]) -> Witness | None:
-    known = [(loss.witness, count) for loss, count in parts if loss.witness is not None]
-    if not known:
-        return None
-    names = _joined([(witness.datasets,) for witness, _ in known])
-    curve = compose((witness.curve, count) for witness, count in known)
-    # A pair without any loss is no witness.
-    return None if curve == IDENTITY else Witness(curve, "; then ".join(names))
-
-
-def _joined(groups: list[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item for group in groups for item in group))

@@ -113,10 +113,11 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
 
 def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     """Return the interval of the larger of the orientations' numbers."""
-    found: list[Interval] = []
-    for one in orientations(curve):
+    first, *others = orientations(curve)
+    worst = ask(first, 0.0, tolerance)
+    for one in others:
         # The second orientation matters only if it can be the larger one.
-        floor = max((each.low for each in found), default=0.0)
-        found.append(ask(one, floor, tolerance))
-    top = max(found, key=lambda each: each.high)
-    return top._replace(low=max(each.low for each in found))
+        found = ask(one, worst.low, tolerance)
+        top = found if found.high > worst.high else worst
+        worst = top._replace(low=max(worst.low, found.low))
+    return worst

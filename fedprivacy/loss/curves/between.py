@@ -219,6 +219,8 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
     (``Order.position``). The pair that opposed data attain has no known order. With many rounds
     like that, the attained pair is instead that of data whose other units send 0.
     """
+    if len(parts) <= MOST:
+        return list(parts)
     parts = _orderly(parts)
     counts: dict[Curve, int] = {}
     for curve, count in parts:
@@ -237,7 +239,7 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
 def _orderly(parts: Sequence[tuple[Curve, int]]) -> Sequence[tuple[Curve, int]]:
     """Return the parts, with simpler curves in place of many different ones that state some."""
     several: dict[type[Curve], set[Curve]] = {}
-    for curve, _ in parts if len(parts) > MOST else ():
+    for curve, _ in parts:
         if curve.components().simpler is not None:
             several.setdefault(type(curve), set()).add(curve)
     many = {kind for kind, curves in several.items() if len(curves) > MOST}

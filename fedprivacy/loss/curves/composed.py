@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...registry import registered
-from ...rounding import THOUSANDS, Up, lowered, raised, rounded_up
+from ...rounding import THOUSANDS, Up, rounded_up
 from ..clock import check_deadline
 from ..moments import spectrum as spectra
-from ..moments.batched_rounds import Bundle
+from ..moments.batched_rounds import LEAST, Bundle
 from ..moments.contour import Contour, NoMoments
 from ..moments.moments import Moments
 from ..moments.spectrum import Cumulants, Decay, Spectrum
@@ -128,16 +128,7 @@ def convolved(curve: Curve, step: float, side: Side, tail_mass: float = TAIL_MAS
 
 def _largest(supports: Sequence[tuple[Support, int]]) -> MaxLoss:
     """Return the sum of the largest losses of the rounds."""
-    parts = [(part.largest, count) for part, count in supports]
-    return MaxLoss(
-        max_losses.sum_down([(part.low, count) for part, count in parts]),
-        max_losses.sum_up([(part.high, count) for part, count in parts]),
-        lowered(max_losses.any_of([(part.infinite_low, count) for part, count in parts])),
-        min(
-            raised(max_losses.any_of([(part.infinite_high, count) for part, count in parts])),
-            Up(1.0),
-        ),
-    )
+    return max_losses.summed([(part.largest, count) for part, count in supports])
 
 
 class ComposedMoments(Moments):
@@ -162,6 +153,8 @@ class ComposedMoments(Moments):
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the product of the spectra of the parts."""
+        if len(self.parts) < LEAST:
+            return spectra.power([(part.spectrum(line), count) for part, count in self.parts])
         return spectra.power([(some.spectrum, some.count) for some in self._bundle.spectra(line)])
 
     @functools.cached_property
@@ -194,6 +187,8 @@ class ComposedMoments(Moments):
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the cumulants of the parts; with many parts, of a sample."""
+        if len(self.parts) < LEAST:
+            return spectra.power_cumulants([(part.cumulants(tilt), n) for part, n in self.parts])
         found = self._sample[0].cumulants(tilt)
         return spectra.power_cumulants([(part, count) for _, part, count in found])
 
@@ -204,7 +199,7 @@ class ComposedMoments(Moments):
         else:
             found = self._bundle.decay(tilt, heights, fine, self._sample[1])
         bound = spectra.power_decay(found)
-        return bound.of_all() if self._bundle.keeps_atoms else bound
+        return bound.of_all() if len(self.parts) >= LEAST and self._bundle.keeps_atoms else bound
 
 
 def spread(curve: Curve) -> float:

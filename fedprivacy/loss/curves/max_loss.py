@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from ...rounding import Down, Up
+from ...rounding import Down, Up, lowered, raised
 
 _EXPONENT = 700.0
 """The largest exponent for which exp does not overflow."""
@@ -80,24 +80,25 @@ def log_kept(q: float, loss: float) -> float:
     return math.log1p(change) if abs(change) < 0.5 else math.log((1.0 - q) + q * math.exp(-loss))
 
 
-def sum_up(terms: Sequence[tuple[Up, int]]) -> Up:
-    """Return the sum of value * count, exact except for one rounding, upwards."""
-    return Up(_exact_sum(terms, math.inf))
+def summed(rounds: Iterable[tuple[MaxLoss, int]]) -> MaxLoss:
+    """Return the largest loss of independent rounds, given with their counts."""
+    # Many rounds often have one largest loss, so equal values are counted together.
+    low, high, shown, possible = (Counter[float]() for _ in range(4))
+    for largest, count in rounds:
+        low[largest.low] += count
+        high[largest.high] += count
+        shown[largest.infinite_low] += count
+        possible[largest.infinite_high] += count
+    infinite = lowered(any_of(shown)), min(raised(any_of(possible)), Up(1.0))
+    ends = Down(_exact_sum(low, -math.inf)), Up(_exact_sum(high, math.inf))
+    return MaxLoss(*ends, *infinite)
 
 
-def sum_down(terms: Sequence[tuple[Down, int]]) -> Down:
-    """Return the sum of value * count, exact except for one rounding, downwards."""
-    return Down(_exact_sum(terms, -math.inf))
-
-
-def _exact_sum(terms: Sequence[tuple[float, int]], towards: float) -> float:
+def _exact_sum(counts: Mapping[float, int], towards: float) -> float:
+    """Return the sum of value * count, exact except for one rounding, towards an infinity."""
     # Fractions cannot represent infinity.
-    if any(math.isinf(value) for value, _ in terms):
+    if math.inf in counts:
         return math.inf
-    # Many rounds often have one largest loss.
-    counts: Counter[float] = Counter()
-    for value, count in terms:
-        counts[value] += count
     exact = sum((Fraction(value) * count for value, count in counts.items()), Fraction(0))
     if abs(exact) > sys.float_info.max:
         far = math.inf if exact > 0 else -math.inf
@@ -109,10 +110,14 @@ def _exact_sum(terms: Sequence[tuple[float, int]], towards: float) -> float:
     return math.nextafter(found, towards) if outward else found
 
 
-def any_of(terms: list[tuple[float, int]]) -> float:
-    """Return the probability that any of many independent events happens."""
+def any_of(counts: Mapping[float, int]) -> float:
+    """Return the probability that any of many independent events happens.
+
+    Args:
+        counts: numbers of events by their probability.
+    """
     # log(0) is not finite, and one certain event makes the result 1.
-    if any(chance >= 1.0 for chance, _ in terms):
+    if max(counts, default=0.0) >= 1.0:
         return 1.0
     # Subtracted from 0.0, since -expm1(0) would be a negative zero.
-    return 0.0 - math.expm1(math.fsum(count * math.log1p(-chance) for chance, count in terms))
+    return 0.0 - math.expm1(math.fsum(k * math.log1p(-chance) for chance, k in counts.items()))

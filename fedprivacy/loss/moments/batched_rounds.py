@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _HELD = 1 << 15
 """Largest number of (row, node) pairs in memory: their phases at 17 heights fill a cache."""
-_LEAST = 4
+LEAST = 4
 """Fewer pairs than this are not batched."""
 _ROWS = 256
 """Up to this number of rounds, each has a bound of its own on the fall of its moments."""
@@ -60,10 +60,10 @@ def _together(
 ) -> list[tuple[Rows, list[T]]]:
     """Return the results of ``of``, grouped by shape, with the indices of their rounds."""
     shapes: dict[Hashable, list[tuple[int, T]]] = {}
-    for k, (part, _) in enumerate(parts if len(parts) >= _LEAST else ()):
+    for k, (part, _) in enumerate(parts if len(parts) >= LEAST else ()):
         if (found := of(part)) is not None:
             shapes.setdefault(found[0], []).append((k, found[1]))
-    groups = [group for group in shapes.values() if len(group) >= _LEAST]
+    groups = [group for group in shapes.values() if len(group) >= LEAST]
     return [(np.array([k for k, _ in group]), [one for _, one in group]) for group in groups]
 
 

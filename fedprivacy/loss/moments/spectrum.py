@@ -377,6 +377,8 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
     Raises:
         NoMoments: the weight of the largest part underflows, so no line is usable.
     """
+    if len(parts) == 1 and parts[0][0] == 1.0:
+        return parts[0][1]
     top = max(part.value for _, part in parts)
     # Relative to the largest, so that no exponential overflows.
     shares = [weight * math.exp(part.value - top) for weight, part in parts]
@@ -407,8 +409,12 @@ def mixed_cumulants(parts: Array, log_atom: Array) -> Cumulants:
 
 def power_cumulants(parts: Sequence[tuple[Cumulants, PerRow]]) -> Cumulants:
     """Return the cumulants of a composition, the sums over its parts; parts may have rows."""
-    sums = [sum(np.sum(count * part[k]) for part, count in parts) for k in range(3)]
-    return Cumulants(*map(float, sums))
+    value, mean, variance = 0.0, 0.0, 0.0
+    for part, count in parts:
+        value += float(np.dot(count, part.value))
+        mean += float(np.dot(count, part.mean))
+        variance += float(np.dot(count, part.variance))
+    return Cumulants(value, mean, variance)
 
 
 class Decay(NamedTuple):

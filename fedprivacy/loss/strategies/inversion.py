@@ -151,11 +151,17 @@ class Chernoff(NamedTuple):
     here: Cumulants
 
 
-def chernoff(moments: Moments, depth: float, start: float = 1.0) -> Chernoff:
-    """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``."""
+def chernoff(moments: Moments, depth: float, near: Chernoff | None = None) -> Chernoff:
+    """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``.
+
+    Args:
+        moments: moments of P's law of the loss, or of a part of that law.
+        depth: minus the log of the mass above ``reach``.
+        near: the answer at another depth, where the search begins.
+    """
     # These 24 powers of ten hold every tilt that doubles can use.
     low, high = math.log(1e-12), math.log(1e12)
-    at, here = math.log(start), _cumulants(moments, start)
+    at, here = (0.0, _cumulants(moments, 1.0)) if near is None else (math.log(near.tilt), near.here)
     for _ in range(60):
         tilt = math.exp(at)
         ratio = (tilt * here.mean - here.value) / depth
@@ -177,7 +183,10 @@ def _step(at: float, ratio: float, slope: float, low: float, high: float) -> flo
         # start.
         following = at + min(max(-math.log(ratio) / max(slope, 0.3), -3.0), 3.0)
         if low < following < high:
-            return following
+            # Rare jumps make a cliff: from below a step passes it, from above it falls short. So a
+            # step between two known ends goes no further than their middle.
+            middle = 0.5 * (low + high) if high < 25.0 < low + 50.0 else following
+            return min(following, middle) if following > at else max(following, middle)
     # Without an upper end, move by one e. With one, halve, and fall by at most e^3.
     return max(0.5 * (low + high), at - 3.0) if high < 25.0 else at + 1.0
 
@@ -191,13 +200,13 @@ def _cumulants(moments: Moments, tilt: float) -> Cumulants:
 
 
 @functools.lru_cache(maxsize=8)
-def invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inversion:
+def invert(curve: Curve, x: float, log_delta: float, near: Chernoff | None = None) -> Inversion:
     """Return the inversion for epsilons near ``x``, where delta is about ``e^log_delta``.
 
     Raises:
         NoMoments: the curve has no moments there, or too many points would be needed.
     """
-    return invert_moments(curve.moments(), x, _DEPTH - log_delta, _MAX_POINTS, start=start)
+    return invert_moments(curve.moments(), x, _DEPTH - log_delta, _MAX_POINTS, near=near)
 
 
 def invert_moments(
@@ -207,7 +216,7 @@ def invert_moments(
     most_points: int,
     log_mass: float = 0.0,
     fine: bool = True,
-    start: float = 1.0,
+    near: Chernoff | None = None,
 ) -> Inversion:
     """Return the inversion near ``x`` of the law with these moments.
 
@@ -222,7 +231,7 @@ def invert_moments(
         most_points: largest number of points on the line.
         log_mass: log of a bound on P's mass, above -depth.
         fine: whether to use the slower, tighter bound on the decay of the moments.
-        start: approximate tilt at the tail of delta, where the search begins.
+        near: ``chernoff`` at a smaller depth, if known.
 
     Raises:
         NoMoments: there are no moments, or more points would be needed.
@@ -230,7 +239,7 @@ def invert_moments(
     # The image to the left is e^{-c W} times at most P's mass, so c W must equal the depth. Below 4
     # the line would be too steep, and its points would no longer distinguish neighbouring epsilons.
     left = max(depth + log_mass, 4.0)
-    further = chernoff(moments, depth + left, start)
+    further = chernoff(moments, depth + left, near)
     width = further.reach - x
     if not 0.0 < width < math.inf:
         raise NoMoments
@@ -290,13 +299,14 @@ def inverted_at(curve: Curve, epsilon: float) -> Inversion:
     """
     # The required depth depends on delta, which is the unknown. Iterate until both agree.
     guess, log_delta, moments = 0.0, -1.0, curve.moments()
+    found: Chernoff | None = None
     for _ in range(4):
-        found = chernoff(moments, -log_delta)
+        found = chernoff(moments, -log_delta, found)
         guess = min(found.here.value - found.tilt * epsilon, -0.1)
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess
-    return invert(curve, epsilon, guess)
+    return invert(curve, epsilon, guess, found)
 
 
 def delta_interval(curve: Curve, epsilon: float) -> tuple[Down, Up]:
@@ -333,8 +343,7 @@ def epsilon_interval(
 
     def near(x: float, slope: float) -> Inverted:
         del slope
-        # The tilt of the images is larger than the tilt of the tail.
-        return invert(curve, x, log_delta, 2.0 * found.tilt)
+        return invert(curve, x, log_delta, found)
 
     return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
 

@@ -467,7 +467,7 @@ def invert(
         if found.reach < x:
             tails.append((found.tilt, term.spectrum(Contour(found.tilt, 0.0, 1)).log_moment))
         else:
-            slope = max(chernoff(term, -log_delta).tilt, _STEEPEST / x)
+            slope = max(chernoff(term, -log_delta, found).tilt, _STEEPEST / x)
             # Too little smoothing needs too many points, and too much cannot be undone.
             std = min(max(smoothing(error, slope), least_std), _MOST_STD)
             inverted.append(_invert(term, x, depth, std, log_mass))

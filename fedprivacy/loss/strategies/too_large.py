@@ -72,8 +72,10 @@ def crude(curve: Curve) -> Gdp | None:
     """
     if not is_composed(curve) or not math.isfinite(cover := curve.support().cover):
         return None
-    found = [(_distance(part), count) for part, count in parts_of(curve)]
-    return Gdp(cover) if sum(far * count for far, count in found) >= _MOST_OF_MANY else None
+    mean = 0.0
+    for part, count in parts_of(curve):
+        mean += count * _distance(part)
+    return Gdp(cover) if mean >= _MOST_OF_MANY else None
 
 
 def _distance(curve: Curve) -> float:
@@ -82,8 +84,12 @@ def _distance(curve: Curve) -> float:
         labelled = (curve.components().upper or curve).moments().pairs()
     except NoMoments:
         return 0.0
-    pairs = [(w, pair.gaussian) for w, pair in labelled if pair.gaussian is not None]
-    if sum(len(pair.p) + len(pair.q) for _, pair in pairs) < _MANY:
+    pairs, many = [], 0
+    for weight, leaf in labelled:
+        if (pair := leaf.gaussian) is not None:
+            pairs.append((weight, pair))
+            many += len(pair.p) + len(pair.q)
+    if many < _MANY:
         return 0.0
     total = 0.0
     for weight, pair in pairs:
