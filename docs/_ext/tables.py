@@ -36,6 +36,7 @@ def write(folder: Path) -> None:
         "messages": messages_table(),
         "arrows": arrows(),
         "rooms": rooms(),
+        "walk": walk(),
         "disclosure_table": disclosure_table(),
         "settings_tables": settings_tables(),
     }
@@ -523,3 +524,11 @@ def rooms() -> str:
         told = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").split("\n")
         lines.append(f"| `{part}` | {told[0].replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
+
+
+def walk() -> str:
+    """Return the files that README's epsilon visits, with what each does first."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.walk import table
+
+    return table()

@@ -90,7 +90,7 @@ def settings():
             continue
         for count, adjacency, observer in product((1, 7), Adjacency, Observer):
             try:
-                (one * count).privacy_loss(adjacency, observer)
+                (one * count).privacy_loss(adjacency, observer).require_upper()
             except UnsupportedCombination:
                 continue
             yield one * count, {"adjacency": adjacency, "observer": observer}
