@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -320,33 +320,16 @@ def keep_books(
     check_kind(optimizer)
     guard = Guard.of(optimizer)
     books_before = [one for one in guard.keepers if isinstance(one, StepBooks)]
-    for earlier in books_before:
-        way_out = "close the first ones (books.close()), or make another optimizer private"
-        rule = "be called once per optimizer, since two books would count a step twice"
-        require(earlier.ended, "keep_books", "a second time", rule, way_out)
-    if ledger is not None and ledger.facts.unit is not Unit.RECORD:
-        refuse(
-            "ledger's unit",
-            ledger.facts.unit,
-            "be 'record'",
-            "Opacus clips the gradient of every record",
-        )
+    _check_unused(optimizer, ledger, books_before)
     for adjacency in {ledger and ledger.facts.adjacency, budget and budget.adjacency}:
         check_scheme(scheme_of(loader), scheme, adjacency)
         check_denominator(optimizer, expected_batch_size, adjacency)
-    if any(parameter.summed_grad is not None for parameter in optimizer.params):
-        way_out = "call keep_books before the first batch is drawn, or zero_grad() first"
-        refuse("the optimizer", "clipped gradients from before", "contain none", way_out)
     random = Randomness(optimizer, loader)
     seeded = random.chosen
     if ledger is not None and not ledger.reproducible and seeded:
         way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
-        refuse(
-            "ledger's seed_policy",
-            ledger.seed_policy,
-            "be 'fixed', since torch was seeded",
-            way_out,
-        )
+        rule = "be 'fixed', since torch was seeded"
+        refuse("ledger's seed_policy", ledger.seed_policy, rule, way_out)
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     drawn = Loader.looked_at(loader)
@@ -376,3 +359,19 @@ def _denominator(optimizer: Any) -> float:
     if optimizer.loss_reduction == "sum":
         return 1.0
     return float(optimizer.expected_batch_size * optimizer.accumulated_iterations)
+
+
+def _check_unused(
+    optimizer: DPOptimizer, ledger: Ledger | None, before: Sequence[StepBooks]
+) -> None:
+    """Refuse a ledger of clients, and an optimizer with other books or gradients of a batch."""
+    for earlier in before:
+        way_out = "close the first ones (books.close()), or make another optimizer private"
+        rule = "be called once per optimizer, since two books would count a step twice"
+        require(earlier.ended, "keep_books", "a second time", rule, way_out)
+    if ledger is not None and ledger.facts.unit is not Unit.RECORD:
+        way_out = "Opacus clips the gradient of every record"
+        refuse("ledger's unit", ledger.facts.unit, "be 'record'", way_out)
+    if any(parameter.summed_grad is not None for parameter in optimizer.params):
+        way_out = "call keep_books before the first batch is drawn, or zero_grad() first"
+        refuse("the optimizer", "clipped gradients from before", "contain none", way_out)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from ...systems.fed_plt.loop import FederatedSplitting
 from ...systems.fed_plt.solvers import LocalSolver
 from .algorithms import FedLin, FedPD, FiveGcs, Led, Problem, State, Tamuna
 from .tables import AGENTS, LOCAL_STEPS
+
+Setting = dict[str, float]
+"""Parameters of an algorithm, by name."""
 
 RECORDS, REGULARISATION = 250, 0.5
 TARGET, MOST_ROUNDS = 1e-5, 600
@@ -185,38 +188,67 @@ def tuned(
     Raises:
         Diverged: no parameters of the first grid reach the target.
     """
-    best: tuple[float, Any, dict[str, float]] = (math.inf, None, {})
     spans = {name: (math.log(low), math.log(high)) for name, (low, high) in ranges.items()}
     points = 6 if len(ranges) < 3 else 5
-    done, whole = 0, points ** len(ranges) + 2 * (points - 2) ** len(ranges)
+    whole = points ** len(ranges) + 2 * (points - 2) ** len(ranges)
+    done = itertools.count(1)
+
+    def measure(chosen: Setting, most: int) -> float:
+        found = float(speed(make(**chosen), problem, most, hurried=True).crossing.mean())
+        tick(min(1.0, next(done) / whole))
+        return found
+
+    best = _Fewest(math.inf, {})
     for stage in range(3):
-        grids = []
-        for name, (low, high) in ranges.items():
-            first, last = (min(max(end, math.log(low)), math.log(high)) for end in spans[name])
-            grids.append(np.linspace(first, last, points))
-        values = [
-            dict(zip(spans, map(math.exp, each), strict=True)) for each in itertools.product(*grids)
-        ]
-        for cap in CAPS if stage == 0 else (math.inf,):
-            for chosen in values:
-                most = math.ceil(min(cap, best[0] + 1.0))
-                found = float(speed(make(**chosen), problem, most, hurried=True).crossing.mean())
-                if found < best[0]:
-                    best = (found, make(**chosen), chosen)
-                done += 1
-                tick(min(1.0, done / whole))
-            if best[1] is not None:
-                break
-        if best[1] is None:
+        caps = CAPS if stage == 0 else (math.inf,)
+        best = _fewest(_grid(ranges, spans, points), measure, caps, best)
+        if not best.setting:
             raise Diverged(
                 f"no parameters within {ranges} reach the target on the data for tuning; take "
                 "another seed"
             )
         width = {name: (span[1] - span[0]) / (points - 1) for name, span in spans.items()}
-        centre = {name: math.log(best[2][name]) for name in spans}
+        centre = {name: math.log(best.setting[name]) for name in spans}
         spans = {name: (centre[name] - width[name], centre[name] + width[name]) for name in spans}
         points = 4 if len(ranges) < 3 else 3
-    return best[1]
+    return make(**best.setting)
+
+
+class _Fewest(NamedTuple):
+    """The smallest mean number of rounds, and the setting that needs it; {} for none."""
+
+    rounds: float
+    setting: Setting
+
+
+def _grid(
+    ranges: dict[str, tuple[float, float]], spans: dict[str, tuple[float, float]], points: int
+) -> list[Setting]:
+    """Return the settings of a logarithmic grid over the spans, cut to the ranges."""
+    grids = []
+    for name, (low, high) in ranges.items():
+        first, last = (min(max(end, math.log(low)), math.log(high)) for end in spans[name])
+        grids.append(np.linspace(first, last, points))
+    return [
+        dict(zip(spans, map(math.exp, each), strict=True)) for each in itertools.product(*grids)
+    ]
+
+
+def _fewest(
+    settings: Sequence[Setting],
+    measure: Callable[[Setting, int], float],
+    caps: Sequence[float],
+    best: _Fewest,
+) -> _Fewest:
+    """Return the best of the known best and of all settings, under the first cap that any meets."""
+    for cap in caps:
+        for chosen in settings:
+            found = measure(chosen, math.ceil(min(cap, best.rounds + 1.0)))
+            if found < best.rounds:
+                best = _Fewest(found, chosen)
+        if best.setting:
+            break
+    return best
 
 
 STEP_ONLY: dict[str, Callable[..., Any]] = {
