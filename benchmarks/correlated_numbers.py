@@ -118,7 +118,7 @@ def poisson(rounds: int, q: float, z: float) -> Row:
     """Return epsilons of Poisson sampling of the square root, by each theorem."""
     matrix = ROOT.magnitudes(rounds)
     norms = np.linalg.norm(matrix, axis=0) * (1.0 + 1e-12)
-    rows = conditional.rows_of(matrix, q, z)
+    rows = conditional.rows_of(matrix, conditional.Repeated(q), z)
     told = conditional.revealed(rows)
     run = fp.CorrelatedNoise(
         factor=ROOT, noise_multiplier=z, rounds=rounds, participation=fp.FixedEpochs(1)
@@ -130,7 +130,7 @@ def poisson(rounds: int, q: float, z: float) -> Row:
         "H, its revealed probability": told,
         # As MMCC is printed: a tenth of delta for unlikely pasts, and a result for only this delta.
         "H, at this delta alone": asked(
-            compose(conditional.rows_of(matrix, q, z, 1e-6)), 9e-6
+            compose(conditional.rows_of(matrix, conditional.Repeated(q), z, 1e-6)), 9e-6
         ).upper,
         "used": fp.epsilon(run.sampled(fp.Poisson(q)), **ASK).upper,
         "known": fp.epsilon(run, **ASK).upper,

@@ -358,7 +358,10 @@ DRAWS: dict[str, tuple[Any, Any]] = {
         fp.MinimumSeparation(5),
         SCHEMES["Poisson(0.1)"],
     ),
-    "new bins in every epoch, `RandomAllocation(10)`": (_KEPT, fp.RandomAllocation(10)),
+    "new bins in every epoch, `RandomAllocation(5)`": (
+        fp.MinimumSeparation(1, at_most=4),
+        fp.RandomAllocation(5),
+    ),
 }
 """How a unit's rounds come about: the rule of participation, and the secret draw if any."""
 

@@ -1,15 +1,18 @@
-"""Poisson sampling of rounds with correlated noise, row by row: conditional composition.
+"""Rounds drawn in secret with correlated noise, row by row: conditional composition.
 
 Given the rows before, the probability that a unit was drawn for round j is at most a number p_ij,
 except for pasts of small total probability. So row i loses at most as much as a sum of C_ij drawn
-independently with probabilities p_ij. The rows compose, and the small probability is revealed.
-Source: Choquette-Choo, Ganesh, Steinke and Thakurta (2024), restated and proved as Theorem H of
-docs/theory/correlated_noise.md, for any C by its absolute values (Theorem A).
+independently with probabilities p_ij (one of an epoch, if a unit has one round in it). The rows
+compose, and the small probability is revealed. Source: Choquette-Choo, Ganesh, Steinke and Thakurta
+(2024), restated and proved as Theorem H of docs/theory/correlated_noise.md, for any C by its
+absolute values (Theorem A), and as Theorem I for other draws.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from ..rounding import TENS, rounded_down
 from .shifted import moved_up, sums_above
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
 UNLIKELY = 1e-13
 """Total probability of the excluded pasts; it is added to delta."""
 
@@ -39,14 +43,97 @@ _FARTHEST = 350.0
 Parts = list[tuple[Curve, int]]
 
 
-def rows_of(
-    matrix: Array, probability: float, multiplier: float, unlikely: float = UNLIKELY
-) -> Parts:
+@dataclass(frozen=True)
+class Repeated:
+    """A unit takes part in a round with a probability, unless it did in the rounds just before.
+
+    Args:
+        probability: q, above 0 and below 1.
+        separation: b, the fewest rounds from one participation to the next; 1 is Poisson sampling.
+    """
+
+    probability: float
+    separation: int = 1
+
+    @property
+    def together(self) -> int:
+        """Number of consecutive rounds of which at most one is counted."""
+        return 1
+
+    def chances(self, matrix: Array, rows: Rows, multiplier: float, unlikely: float) -> Array:
+        """Return bounds p_ij on probabilities given likely pasts; see ``_chances``."""
+        lengths = _rows_before(matrix**2, rows)
+        company = _company(matrix[: rows[-1]], self._log_means, unlikely)
+        log_odds = _reach(unlikely) * np.sqrt(lengths) / multiplier + company / multiplier**2
+        # Subtract half a square, rounded down.
+        log_odds = (log_odds - 0.5 * lengths / multiplier**2 * (1.0 - 1e-9)) * _UP
+        # If no earlier row depends on a round, its probability is the prior one.
+        log_odds = np.where(lengths > 0.0, np.maximum(log_odds, 0.0), 0.0)
+        # In a round's place the unit may be left out of all rounds that it blocks.
+        blocked = self.separation * math.log1p(-self.probability) * _UP
+        log_odds += math.log(self.probability) - blocked
+        # Log-odds up to some thousands have a smaller error than the added margin.
+        return np.asarray(np.minimum(expit(log_odds) * _UP, 1.0))
+
+    def _log_means(self, products: Array) -> Array:
+        """Return the log-mean of the exponential of a unit's sum, or more, shape (n,)."""
+        return np.asarray(np.log1p(self.probability * np.expm1(products)).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class OnceAnEpoch:
+    """A unit takes part in one round of every epoch, drawn uniformly and anew.
+
+    Args:
+        places: b, rounds of an epoch; it divides the number of rounds.
+    """
+
+    places: int
+
+    @property
+    def together(self) -> int:
+        """Number of consecutive rounds of which at most one is counted."""
+        return self.places
+
+    def chances(self, matrix: Array, rows: Rows, multiplier: float, unlikely: float) -> Array:
+        """Return bounds p_ij on probabilities given likely pasts; see ``_chances``."""
+        mean = self._means(matrix)
+        lengths = _rows_before(matrix**2, rows)
+        spread = _rows_before((matrix - mean) ** 2, rows)
+        before = matrix[: rows[-1]]
+        # In other epochs the unit may be where the mean of this epoch's columns counts most.
+        met = self._blocks(mean[: len(before), :: self.places].T @ before).max(axis=2)
+        np.fill_diagonal(met, 0.0)
+        company = _company(before, self._log_means, unlikely)
+        company += np.repeat(met.sum(axis=1), self.places) * _UP
+        log_share = _reach(unlikely) * np.sqrt(spread) / multiplier + company / multiplier**2
+        log_share += 0.5 * (self._means(lengths) * _UP - lengths * (1.0 - 1e-9)) / multiplier**2
+        # Differences of columns and of squares err by a few units of the terms.
+        size = _reach(unlikely) * np.sqrt(lengths) / multiplier + lengths / multiplier**2
+        log_share = np.maximum(log_share, 0.0) * _UP + 1e-12 * (1.0 + size)
+        return np.asarray(np.minimum(np.exp(np.minimum(log_share, 700.0)) / self.places, 1.0))
+
+    def _blocks(self, values: Array) -> Array:
+        return values.reshape(len(values), -1, self.places)
+
+    def _means(self, values: Array) -> Array:
+        """Return every entry's mean over the rounds of its epoch."""
+        return np.repeat(self._blocks(values).mean(axis=2), self.places, axis=1)
+
+    def _log_means(self, products: Array) -> Array:
+        """Return the log-mean of the exponential of a unit's sum, or more, shape (n,)."""
+        return np.asarray(np.log1p(self._blocks(np.expm1(products)).mean(axis=2)).sum(axis=1))
+
+
+Draw = Repeated | OnceAnEpoch
+
+
+def rows_of(matrix: Array, draw: Draw, multiplier: float, unlikely: float = UNLIKELY) -> Parts:
     """Return the curves of rows for likely pasts, with the number of rows of each.
 
     Args:
         matrix: |C|, shape (m, n), rows in any order that does not depend on data.
-        probability: q, of every unit in every round, above 0 and below 1.
+        draw: how a unit's rounds are drawn.
         multiplier: noise multiplier z.
         unlikely: total probability of the excluded pasts.
     """
@@ -57,8 +144,10 @@ def rows_of(
     steps = np.maximum(steps, matrix > 0.0)
     parts: Parts = []
     for few in np.array_split(np.arange(len(matrix)), min(_BLOCKS, len(matrix))):
-        chances = _chances(matrix, few, probability, multiplier, unlikely)
-        sums = [sums_above(steps[i], own) for i, own in zip(few, chances, strict=True)]
+        chances = _chances(matrix, few, draw, multiplier, unlikely)
+        sums = [
+            sums_above(steps[i], own, draw.together) for i, own in zip(few, chances, strict=True)
+        ]
         # The larger of two tails at every point is the tail of a law above both.
         above = np.zeros(max(map(len, sums)))
         for one in sums:
@@ -115,32 +204,26 @@ def _by_moments(parts: Parts) -> float:
 
 
 def _chances(
-    matrix: Array,
-    rows: NDArray[np.int64],
-    probability: float,
-    multiplier: float,
-    unlikely: float = UNLIKELY,
+    matrix: Array, rows: Rows, draw: Draw, multiplier: float, unlikely: float = UNLIKELY
 ) -> Array:
     """Return bounds p_ij on probabilities given likely pasts, shape (rows, n)."""
-    drawn = matrix > 0.0
     # Two events for every entry: its weighted noise is large, or its weighted company is large.
-    each = unlikely / (2.0 * max(int(drawn.sum()), 1))
-    reach = -float(ndtri(each)) * _UP
-    squares = matrix**2
-    # Sum the rows before, without a difference that would lose small values after a large row.
-    lengths = np.vstack([np.zeros_like(squares[:1]), np.cumsum(squares, axis=0)[:-1]])[rows]
-    company = _company(matrix[: rows[-1]], probability, each)
-    log_odds = reach * np.sqrt(lengths) / multiplier + company / multiplier**2
-    # Subtract half a square, rounded down.
-    log_odds = (log_odds - 0.5 * lengths / multiplier**2 * (1.0 - 1e-9)) * _UP
-    # If no earlier row depends on a round, its probability is the prior one.
-    log_odds = np.where(lengths > 0.0, np.maximum(log_odds, 0.0), 0.0)
-    log_odds += math.log(probability) - math.log1p(-probability)
-    # Log-odds up to some thousands have a smaller error than the added margin.
-    return np.asarray(np.minimum(expit(log_odds) * _UP, 1.0))
+    each = unlikely / (2.0 * max(int((matrix > 0.0).sum()), 1))
+    return draw.chances(matrix, rows, multiplier, each)
 
 
-def _company(before: Array, probability: float, unlikely: float) -> Array:
+def _reach(unlikely: float) -> float:
+    """Return a number that a standard normal one exceeds with probability at most ``unlikely``."""
+    return -float(ndtri(unlikely)) * _UP
+
+
+def _rows_before(values: Array, rows: Rows) -> Array:
+    """Return the sums over the rows before each of some rows, all terms of one sign."""
+    # A difference of sums would lose small values after a large row.
+    return np.asarray(np.vstack([np.zeros_like(values[:1]), np.cumsum(values, axis=0)[:-1]])[rows])
+
+
+def _company(before: Array, log_means: Callable[[Array], Array], unlikely: float) -> Array:
     """Return for every round a bound on the sum over drawn rounds j' of <c_j, c_j'>.
 
     The sum exceeds it with probability at most ``unlikely``. By Chernoff any tilt gives a bound, so
@@ -148,7 +231,8 @@ def _company(before: Array, probability: float, unlikely: float) -> Array:
 
     Args:
         before: rows before, shape (i, n).
-        probability: of every round.
+        log_means: of a draw: products of every round with all rounds -> the log-mean of the
+            exponential of the sum over drawn rounds, or more.
         unlikely: probability that the sum exceeds its bound, for each round.
     """
     products = before.T @ before * (1.0 + len(before) * 4e-16)
@@ -156,6 +240,6 @@ def _company(before: Array, probability: float, unlikely: float) -> Array:
     best = products.sum(axis=1)
     for tilt in np.geomspace(0.25, 64.0, 20):
         tilts = tilt / largest
-        logs = np.log1p(probability * np.expm1(products * tilts[:, None])).sum(axis=1)
+        logs = log_means(products * tilts[:, None])
         best = np.minimum(best, (logs - math.log(unlikely)) / tilts)
     return np.asarray(best * _UP)

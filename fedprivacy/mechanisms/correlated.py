@@ -28,6 +28,7 @@ from ..sampling.scheme import check_kind
 from ..sampling.traits import Traits
 from . import unknown_position
 from .base import Combined, Mechanism
+from .conditional import Array, Draw, OnceAnEpoch, Repeated
 from .gaussian import Gaussian, NoisySum
 from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
@@ -353,20 +354,23 @@ def whole_run(mechanism: Mechanism) -> Mechanism:
 _SERVES = (
     "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, "
     "for b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
-    "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws in every round "
-    "with FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), "
-    "any factor"
+    "MinimumSeparation(1, at_most=k) (k of all rounds); RandomAllocation(b) with "
+    "MinimumSeparation(1, at_most=rounds / b) (bins drawn anew in every epoch); any scheme that "
+    "draws in every round with FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with "
+    "FixedEpochs(b) or MinimumSeparation(b), any factor"
 )
 _BINS = "bins: positions of a tree dominate (Theorems A, D and E of correlated_noise.md)"
 _SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"
 _LINE = "Poisson, any factor: one dimension dominates (Theorem F of correlated_noise.md)"
 _ROWS = (
-    "Poisson, any factor: rows compose except for histories of probability 1e-13 (conditional "
-    "composition: Choquette-Choo et al. 2024; Theorem H of correlated_noise.md)"
+    "rows compose except for histories of probability 1e-13 (conditional composition: "
+    "Choquette-Choo et al. 2024; Theorems H and I of correlated_noise.md)"
 )
 _CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
 _UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
-_POISSON = {"known": _UNHIDDEN, "line": _LINE, "rows": _ROWS}
+_DRAWN = {"known": _UNHIDDEN, "line": _LINE, "rows": _ROWS}
+_ALONG = "projected on the sum of all columns"
+_AWAY = "after a participation a unit stays away until its rule allows the next, whatever the data"
 _SENT = "a unit sends C u in its rounds, every other sends 0; "
 
 
@@ -383,7 +387,12 @@ class SampledNoise(Combined):
     - ``RandomAllocation(rounds)``, ``MinimumSeparation(1, at_most=k)``: k of all rounds, at random.
     - any scheme that draws round by round, ``FixedEpochs(b)``, at most b bands: units are in b
       groups, independently of data. Round i samples group i modulo b, with a new draw each time.
-    - ``Poisson(q)``, ``FixedEpochs(1)``: every unit in every round with probability q; any factor.
+    - ``RandomAllocation(b)``, ``MinimumSeparation(1, at_most=rounds / b)``: every unit draws one
+      round of every epoch of b rounds, anew in each; any factor.
+    - ``Poisson(q)``, ``MinimumSeparation(b)``: a unit that took part stays away for b - 1 rounds.
+      In every other round it takes part with probability q; any factor. ``FixedEpochs(1)`` is b =
+      1.
+    - ``Poisson(q)``, ``FixedEpochs(b)``: groups as above, any factor.
 
     Args:
         noise: the run.
@@ -410,7 +419,7 @@ class SampledNoise(Combined):
 
     @property
     def _kind(self) -> str:
-        """Kind of theorem that covers the run: bins, some, cycle or line."""
+        """Kind of theorem that covers the run: bins, some, cycle or rows."""
         rule = self.noise.participation
         epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
         found = ""
@@ -419,6 +428,8 @@ class SampledNoise(Combined):
         # Schemes of whole epochs draw their rounds jointly, not independently.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
             found = self._in_groups
+        elif isinstance(rule, MinimumSeparation) and rule.at_most is None:
+            found = "rows" if priced_as(self.scheme, Poisson) else ""
         if found:
             return found
         raise UnsupportedCombination(
@@ -434,6 +445,8 @@ class SampledNoise(Combined):
             return "bins"
         free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and rule.at_most
         # The rule gives the number of rounds; a scheme that states it must state the same.
+        if free and scheme.take == 1 and scheme.rounds_per_epoch * free == rounds > free > 1:
+            return "rows"
         counts = scheme.take in (1, getattr(rule, "at_most", None))
         return "some" if free and counts and scheme.rounds_per_epoch == rounds else ""
 
@@ -444,7 +457,7 @@ class SampledNoise(Combined):
         gap = self.noise.participation.gap(rounds)
         if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
             return "cycle"
-        return "line" if priced_as(self.scheme, Poisson) and gap == 1 else ""
+        return "rows" if priced_as(self.scheme, Poisson) else ""
 
     @property
     def protects(self) -> Unit | None:
@@ -455,6 +468,8 @@ class SampledNoise(Combined):
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the amplified loss of the whole run."""
+        if isinstance(self.noise.participation, FixedEpochs) and hasattr(self.scheme, "draw"):
+            self._check_groups(facts)
         if self._kind == "cycle":
             return self._cycle(facts)
         # Units are drawn independently: no unit moves when another leaves.
@@ -471,8 +486,27 @@ class SampledNoise(Combined):
             curve=curve,
             witness=witness,
             theorems=(theorem, *base.theorems[:1]),
-            assumptions=(*base.assumptions, getattr(self.scheme, "assumption", "")),
+            assumptions=(*base.assumptions, *self._assumptions),
         )
+
+    @property
+    def _assumptions(self) -> tuple[str, ...]:
+        stated = getattr(self.scheme, "assumption", "")
+        rule = self.noise.participation
+        if isinstance(self.scheme, Poisson) and rule.gap(self.noise.rounds) > 1:
+            return (stated, _AWAY)
+        return (stated,)
+
+    def _check_groups(self, facts: Facts) -> None:
+        """Refuse add_remove if the group of a unit may depend on other units."""
+        gap = self.noise.participation.gap(self.noise.rounds)
+        moves = isinstance(self.scheme, Poisson) and self.noise.participation.apart
+        if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
+            raise UnsupportedCombination(
+                "cyclic sampling has no theorem for add_remove unless the group of a unit does "
+                "not depend on other units; use FixedEpochs(b, apart=True) and Poisson, got "
+                f"{self.noise.participation} drawn by {self.scheme}"
+            )
 
     def _amplified(self, known: Curve) -> tuple[Curve, Witness | None, str]:
         """Return the dominating curve, the witness, and the theorem.
@@ -482,32 +516,43 @@ class SampledNoise(Combined):
         """
         noise = self.noise
         matrix = noise.factor.magnitudes(noise.rounds)
-        if self._kind == "line":
-            assert isinstance(self.scheme, Poisson)
-            curve, reasons = unknown_position.poisson(
-                matrix, self.scheme.rate, noise.noise_multiplier, known
-            )
-            return curve, None, "; or ".join(_POISSON[why] for why in reasons)
+        signs = bool((noise.factor.matrix(noise.rounds) < 0.0).any())
+        if self._kind == "rows":
+            return self._row_by_row(matrix, signs, known)
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = unknown_position.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
             curve = unknown_position.several_of(gram, noise.participation.most(noise.rounds), known)
             return curve, None, _UNHIDDEN if curve == known else _SOME
-        if (noise.factor.matrix(noise.rounds) < 0.0).any():
+        if signs:
             return unknown_position.best_tree(gram), None, _BINS
         shown, how = unknown_position.attained(gram)
         return unknown_position.best_tree(gram), Witness(shown, _SENT + how), _BINS
 
+    def _row_by_row(
+        self, matrix: Array, signs: bool, known: Curve
+    ) -> tuple[Curve, Witness | None, str]:
+        """Return the same for rounds that are drawn independently, or anew in every epoch."""
+        z, rule = self.noise.noise_multiplier, self.noise.participation
+        gap, first = rule.gap(self.noise.rounds), matrix
+        draw: Draw
+        if isinstance(self.scheme, RandomAllocation):
+            draw = OnceAnEpoch(self.scheme.rounds_per_epoch)
+            known = unknown_position.one_each(matrix, draw.places, z)
+        elif rule.together:
+            draw, first = Repeated(self.scheme.rate), matrix[:, ::gap]
+            matrix = unknown_position.of_any_group(matrix, gap)
+        else:
+            draw = Repeated(self.scheme.rate, gap)
+        curve, reasons = unknown_position.row_by_row(matrix, draw, z, known)
+        witness = None
+        if not signs:
+            witness = Witness(unknown_position.shown_sum(first, draw, z), _SENT + _ALONG)
+        return curve, witness, "; or ".join(_DRAWN[why] for why in reasons)
+
     def _cycle(self, facts: Facts) -> PrivacyLoss:
         """Return the composition of a group's rounds, each with the noise of a whole column."""
         noise, gap = self.noise, self.noise.participation.gap(self.noise.rounds)
-        moves = isinstance(self.scheme, Poisson) and noise.participation.apart
-        if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
-            raise UnsupportedCombination(
-                "cyclic sampling has no theorem for add_remove unless the group of a unit does "
-                "not depend on other units; use FixedEpochs(b, apart=True) and Poisson, got "
-                f"{noise.participation} drawn by {self.scheme}"
-            )
         # Columns of a group share no row: each round is one Gaussian of a single column.
         single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
         one = Gaussian(

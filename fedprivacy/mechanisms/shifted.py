@@ -24,23 +24,19 @@ def shifts(values: Array, weights: Array) -> Curve:
     return GaussianMix(1.0, pairs, ((1.0, 0.0),))
 
 
-def sums_above(steps: NDArray[np.int64], chances: Array) -> Array:
+def sums_above(steps: NDArray[np.int64], chances: Array, together: int = 1) -> Array:
     """Return bounds on P(sum >= k), k = 0, 1, ..., of integers included at random.
 
     The last bound is below ``_DROPPED``, and bounds every tail beyond.
 
     Args:
         steps: shape (n,), each at least 0.
-        chances: probability that each is part of the sum, shape (n,).
+        chances: bound on the probability that each is part of the sum, shape (n,).
+        together: at most one of this many consecutive integers is included; groups are independent.
     """
     law = np.ones(1)
-    for step, chance in zip(steps, chances, strict=True):
-        if not step:
-            continue
-        longer = np.zeros(len(law) + step)
-        longer[: len(law)] = (1.0 - chance) * law
-        longer[step:] += chance * law
-        law = longer[: max(int(np.flatnonzero(longer > _CUT)[-1]) + 1, 1)]
+    for first in np.unique(np.flatnonzero(steps) // together) * together:
+        law = _with_one_of(law, steps[first : first + together], chances[first : first + together])
     above = np.append(np.cumsum(law[::-1])[::-1], 0.0)
     # No signs: an entry rounds four times per step, a tail once for each entry in its sum.
     above *= 1.0 + (4.0 * len(steps) + len(law)) * UNIT
@@ -48,6 +44,44 @@ def sums_above(steps: NDArray[np.int64], chances: Array) -> Array:
     above = np.minimum(above + _CUT * (int(steps.sum()) + 1), 1.0)
     above[0] = 1.0
     return np.asarray(above)
+
+
+def _with_one_of(law: Array, steps: NDArray[np.int64], chances: Array) -> Array:
+    """Return the law of a sum with one more integer or none, the largest as likely as may be."""
+    longer = np.zeros(len(law) + int(steps.max()))
+    rest = 1.0
+    for k in np.argsort(-steps, kind="stable")[: np.count_nonzero(steps)]:
+        chance = min(float(chances[k]), rest)
+        rest -= chance
+        longer[steps[k] : steps[k] + len(law)] += chance * law
+    longer[: len(law)] += rest * law
+    return longer[: max(int(np.flatnonzero(longer > _CUT)[-1]) + 1, 1)]
+
+
+def spaced_sums(steps: NDArray[np.int64], probability: float, separation: int) -> Array:
+    """Return P(sum >= k) of integers included with one probability, ``separation`` apart or more.
+
+    Less may be returned: probabilities below ``_CUT`` are dropped.
+    """
+    free = [np.zeros(1) for _ in range(len(steps) + separation)]
+    free[0] = np.ones(1)
+    for i, step in enumerate(steps):
+        # The law of the sum if the unit may take part in this round.
+        law = free[i][: int(np.flatnonzero(free[i] > _CUT).max(initial=0)) + 1]
+        free[i + 1] = _added(free[i + 1], (1.0 - probability) * law, 0)
+        free[i + separation] = _added(free[i + separation], probability * law, int(step))
+    law = np.zeros(1)
+    for one in free[len(steps) :]:
+        law = _added(law, one, 0)
+    return np.append(np.cumsum(law[::-1])[::-1], 0.0)
+
+
+def _added(law: Array, other: Array, moved: int) -> Array:
+    """Return the sum of two laws, the second one moved up."""
+    total = np.zeros(max(len(law), len(other) + moved))
+    total[: len(law)] += law
+    total[moved : moved + len(other)] += other
+    return total
 
 
 def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve:
@@ -75,3 +109,22 @@ def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve
     counts = np.bincount(index, weights)
     values = np.asarray(rounded_up(moves * unit, THOUSANDS), dtype=np.float64)
     return shifts(values, counts / counts.sum())
+
+
+def moved_down(above: Array, unit: float, points: int = 256) -> Curve:
+    """Return the mixture of Gaussians shifted by a sum, or by less, against no shift.
+
+    A shift that is stochastically smaller loses less (Lemma G).
+
+    Args:
+        above: P(sum >= k), k = 0, 1, ..., with relative errors below 1e-9, and 1e-30 too much.
+        unit: shift of one integer step, in standard deviations.
+        points: approximate number of different shifts.
+    """
+    below = np.maximum(above * (1.0 - 1e-9) - 1e-30, 0.0)
+    below[0] = 1.0
+    wide = max(1, int(np.argmax(below < _DROPPED)) // points)
+    moves, index = np.unique(np.arange(len(below)) // wide * wide, return_inverse=True)
+    weights: Array = np.asarray(np.bincount(index, below - np.append(below[1:], 0.0)), np.float64)
+    values: Array = np.asarray(moves * unit * (1.0 - THOUSANDS), np.float64)
+    return shifts(values, weights)

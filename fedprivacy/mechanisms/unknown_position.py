@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..loss import Allocated, Curve, Gdp, LeastOf, Nested, compose, rough_epsilon, scale
 from ..rounding import SPACING, TENS, THOUSANDS, rounded_down, rounded_up
 from . import conditional
-from .shifted import moved_up, shifts, sums_above
+from .shifted import moved_down, moved_up, shifts, spaced_sums, sums_above
 
 Array = NDArray[np.float64]
 _SEPARATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -184,29 +184,31 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     return moved_up(above, int(steps.sum()), unit / multiplier, points=_POINTS)
 
 
-def poisson(
-    matrix: Array, probability: float, multiplier: float, known: Curve
+def row_by_row(
+    matrix: Array, draw: conditional.Draw, multiplier: float, known: Curve
 ) -> tuple[Curve, tuple[Why, ...]]:
-    """Return what is known to dominate Poisson sampling in every round, and the theorems.
+    """Return what is known to dominate a draw of rounds, and the theorems.
 
     The best curve depends on delta: the rows reveal everything with some probability. So every
     curve is kept, the one with the smallest rough epsilon first.
 
     Args:
         matrix: |C|, shape (m, n).
-        probability: q, of every unit in every round.
+        draw: how a unit's rounds are drawn.
         multiplier: noise multiplier z.
         known: curve that dominates if the rounds of the unit are known.
     """
-    if probability == 1.0:
-        return known, ("known",)
-    # Rounded up, to cover rounding and underflow in squares and roots.
-    norms = rounded_up((matrix**2).sum(axis=0) ** 0.5, THOUSANDS)
-    line = rank_one(np.maximum(norms, matrix.max(axis=0)), probability, multiplier)
-    able: list[tuple[Curve, Why, conditional.Parts]]
-    able = [(line, "line", [(line, 1)]), (known, "known", [(known, 1)])]
+    able: list[tuple[Curve, Why, conditional.Parts]] = [(known, "known", [(known, 1)])]
+    if isinstance(draw, conditional.Repeated):
+        if draw.probability == 1.0:
+            return known, ("known",)
+        # Rounded up, to cover rounding and underflow in squares and roots.
+        norms = rounded_up((matrix**2).sum(axis=0) ** 0.5, THOUSANDS)
+        # A unit that stays away for some rounds takes part in fewer.
+        line = rank_one(np.maximum(norms, matrix.max(axis=0)), draw.probability, multiplier)
+        able.insert(0, (line, "line", [(line, 1)]))
     if max(matrix.shape) <= conditional.MOST_ROUNDS:
-        rows = conditional.rows_of(matrix, probability, multiplier)
+        rows = conditional.rows_of(matrix, draw, multiplier)
         mass = conditional.revealed(rows)
         # Never truncate a probability. If the revealed probability is this large, use the other
         # curves.
@@ -214,4 +216,49 @@ def poisson(
             able.append((conditional.unless_unlikely(rows, mass), "rows", rows))
     # Negligible losses count as ties, and ties go to the curve without revelation.
     able.sort(key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE))
-    return LeastOf(tuple(curve for curve, _, _ in able)), tuple(why for _, why, _ in able)
+    curves = tuple(curve for curve, _, _ in able)
+    return LeastOf(curves) if len(curves) > 1 else curves[0], tuple(why for _, why, _ in able)
+
+
+def of_any_group(matrix: Array, groups: int) -> Array:
+    """Return a matrix whose columns dominate those of every group: 0, b, 2 b, ... of the first one.
+
+    The rows of a square matrix before a group's first column are 0, and are left out. Then every
+    entry is the largest of any group (principle B); groups of a Toeplitz matrix are alike.
+
+    Args:
+        matrix: |C|, shape (m, n), lower triangular if m = n.
+        groups: b.
+    """
+    found = np.zeros((len(matrix), -(-matrix.shape[1] // groups)))
+    for group in range(min(groups, matrix.shape[1])):
+        late = group if len(matrix) == matrix.shape[1] else 0
+        own = matrix[late:, group::groups]
+        inside = found[: len(own), : own.shape[1]]
+        np.maximum(inside, own, out=inside)
+    return found
+
+
+def one_each(matrix: Array, places: int, multiplier: float) -> Gdp:
+    """Return the curve that dominates known rounds, one in every epoch of ``places`` rounds."""
+    gram = kernel(matrix, matrix.shape[1], multiplier)
+    # The largest products with one round of every epoch, then the worst round of every epoch.
+    most = gram.reshape(len(gram), -1, places).max(axis=2).sum(axis=1)
+    square = float(most.reshape(-1, places).max(axis=1).sum())
+    return Gdp(rounded_up(math.sqrt(square), THOUSANDS))
+
+
+def shown_sum(matrix: Array, draw: conditional.Draw, multiplier: float) -> Curve:
+    """Return a curve that a draw attains if C >= 0: the run along the sum of all columns.
+
+    The amounts by which rounds move it are rounded down (Lemma G).
+    """
+    towards = matrix.sum(axis=1)
+    moves = towards @ matrix / float(np.linalg.norm(towards)) / multiplier * (1.0 - 1e-9)
+    unit = float(moves.max()) / _MOVES
+    steps = np.floor(moves / unit).astype(np.int64)
+    if isinstance(draw, conditional.OnceAnEpoch):
+        above = sums_above(steps, np.full(len(steps), 1.0 / draw.places), draw.places)
+    else:
+        above = spaced_sums(steps, draw.probability, draw.separation)
+    return moved_down(above, unit)

@@ -10,7 +10,8 @@ import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.loss import Gdp
 from fedprivacy.mechanisms import conditional, unknown_position
-from fedprivacy.mechanisms.shifted import sums_above
+from fedprivacy.mechanisms.conditional import OnceAnEpoch, Repeated
+from fedprivacy.mechanisms.shifted import spaced_sums, sums_above
 from tests.mechanisms.test_unknown_position import (
     _profile,
     deltas,
@@ -20,6 +21,23 @@ from tests.mechanisms.test_unknown_position import (
 )
 
 RNG = np.random.default_rng(3)
+
+
+def law_of(draw, rounds):
+    """Return all sets of rounds as rows of 0 and 1, and the probability of each."""
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=rounds)))
+    if isinstance(draw, OnceAnEpoch):
+        each = sets.reshape(len(sets), -1, draw.places).sum(axis=2)
+        return sets, (each == 1.0).all(axis=1) * draw.places ** (-rounds / draw.places)
+    weights = np.ones(len(sets))
+    for drawn, weight in zip(sets, range(len(sets)), strict=True):
+        away = 0
+        for taken in drawn:
+            chance = 0.0 if away else draw.probability
+            weights[weight] *= chance if taken else 1.0 - chance
+            away = draw.separation - 1 if taken else max(away - 1, 0)
+    assert math.isclose(weights.sum(), 1.0)
+    return sets, weights
 
 
 @pytest.mark.parametrize("most", [1, 4, 16])
@@ -43,19 +61,22 @@ def test_poisson_row_by_row(q, z):
     weights = [q ** len(s) * (1 - q) ** (3 - len(s)) for s in sets]
     points = np.array([0.0, 0.03, 0.1])
     above, below = exact(matrix, sets, weights, z, points)
-    rows = conditional.rows_of(matrix, q, z)
+    rows = conditional.rows_of(matrix, Repeated(q), z)
     found = _profile(conditional.unless_unlikely(rows, conditional.revealed(rows)), points)
     assert (found >= np.maximum(above, below) - 1e-6).all()
 
 
-def test_chances_given_likely_pasts():
+DRAWS = [Repeated(0.3), Repeated(0.3, 2), Repeated(0.6, 3), OnceAnEpoch(2), OnceAnEpoch(4)]
+
+
+@pytest.mark.parametrize("draw", DRAWS, ids=str)
+def test_chances_given_likely_pasts(draw):
     """The posterior chance of a round is below its bound on every past drawn."""
-    matrix, q, z = lower_triangular(4), 0.3, 1.5
-    sets = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
-    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
-    bounds = conditional._chances(matrix, np.arange(4), q, z)
+    matrix, z = lower_triangular(4), 1.5
+    sets, weights = law_of(draw, 4)
+    bounds = conditional._chances(matrix, np.arange(4), draw, z)
     means = sets @ matrix.T / z
-    for _ in range(2000):
+    for _ in range(1000):
         y = means[RNG.choice(len(sets), p=weights)] + RNG.normal(size=4)
         for i in range(4):
             log = means[:, :i] @ y[:i] - 0.5 * (means[:, :i] ** 2).sum(axis=1)
@@ -64,10 +85,28 @@ def test_chances_given_likely_pasts():
             assert (chance <= bounds[i] + 1e-12)[matrix[i] > 0].all()
 
 
+@pytest.mark.parametrize("draw", DRAWS, ids=str)
+def test_tails_of_a_draw(draw):
+    """Tails of sums of drawn steps lie above those of every draw, and the lower end's below."""
+    steps = np.array([3, 0, 5, 1])
+    sets, weights = law_of(draw, 4)
+    sums = sets @ steps
+    prior = (weights @ sets).max() if isinstance(draw, OnceAnEpoch) else draw.probability
+    above = sums_above(steps, np.full(4, prior), draw.together)
+    exact = np.array([weights[sums >= k].sum() for k in range(len(above))])
+    assert (above >= exact - 1e-15).all()
+    if isinstance(draw, Repeated):
+        found = spaced_sums(steps, draw.probability, draw.separation)
+        exact = np.array([weights[sums >= k].sum() for k in range(len(found))])
+        np.testing.assert_allclose(found, exact, atol=1e-15)
+    else:
+        np.testing.assert_allclose(above, exact, atol=1e-15)
+
+
 def test_where_too_much_is_revealed_one_dimension_answers():
     matrix = np.tril(np.ones((8, 8)))
-    assert conditional.revealed(conditional.rows_of(matrix, 0.5, 0.3)) > 1.0
-    _, reasons = unknown_position.poisson(matrix, 0.5, 0.3, Gdp(1e3))
+    assert conditional.revealed(conditional.rows_of(matrix, Repeated(0.5), 0.3)) > 1.0
+    _, reasons = unknown_position.row_by_row(matrix, Repeated(0.5), 0.3, Gdp(1e3))
     assert reasons == ("line", "known")
 
 
@@ -75,7 +114,7 @@ def test_chances_of_almost_certain_and_of_hardly_possible_rounds():
     matrix = np.tril(np.ones((4, 4)))
     for q in (1e-300, 1e-20, 1.0 - 1e-13, math.nextafter(1.0, 0.0)):
         # So little noise that the rows before tell everything.
-        found = conditional._chances(matrix, np.arange(4), q, 0.01)
+        found = conditional._chances(matrix, np.arange(4), Repeated(q), 0.01)
         assert (found[1:, 0] == 1.0).all()
         assert (found >= q).all() and (found <= 1.0).all()
 
@@ -91,12 +130,11 @@ def test_a_hardly_possible_round_is_not_forgotten():
     assert len(above) == 2 and 2e-41 <= above[1] < 1e-36
 
 
-def _unlikely_pasts(matrix, q, z, y, unlikely):
+def _unlikely_pasts(matrix, draw, z, y, unlikely):
     """Return how often pasts make a round likelier than its bound says."""
-    sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
-    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    sets, weights = law_of(draw, matrix.shape[1])
     means = sets @ matrix.T / z
-    bounds = conditional._chances(matrix, np.arange(len(matrix)), q, z, unlikely)
+    bounds = conditional._chances(matrix, np.arange(len(matrix)), draw, z, unlikely)
     beyond = np.zeros(len(y), dtype=bool)
     for i in range(len(matrix)):
         log = y[:, :i] @ means[:, :i].T - 0.5 * (means[:, :i] ** 2).sum(axis=1)
@@ -107,36 +145,45 @@ def _unlikely_pasts(matrix, q, z, y, unlikely):
 
 
 HOSTILE = {
-    "ones": np.tril(np.ones((5, 5))),
+    "ones": np.tril(np.ones((6, 6))),
     "almost singular": np.tril(np.ones((4, 4)), -1) + 1e-9 * np.eye(4),
     "huge ratios": np.tril(10.0 ** np.random.default_rng(5).uniform(-6, 1, (4, 4))),
     "more rows than columns": np.array([[1, 0], [1, 1], [0, 1], [0.5, 2], [2, 2]], float),
 }
 
 
-@pytest.mark.fast_cells(4)
+@pytest.mark.fast_cells(6)
 @pytest.mark.parametrize("matrix", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.5, 4.0)])
-def test_rows_hold_but_for_the_probability_that_is_told(matrix, q, z):
+@pytest.mark.parametrize(
+    ("draw", "z"),
+    [
+        (Repeated(0.1), 1.0),
+        (Repeated(0.5), 4.0),
+        (Repeated(0.3, 2), 2.0),
+        (OnceAnEpoch(2), 1.0),
+        (OnceAnEpoch(2), 4.0),
+    ],
+    ids=str,
+)
+def test_rows_hold_but_for_the_probability_that_is_told(matrix, draw, z):
     """Where pasts of 2 % are given up, fewer occur, and rows plus that lie above the truth.
 
     Simulated: the allowances below are five standard errors, one failure in a million.
     """
     given_up, many = 0.02, 20_000
     rng = np.random.default_rng(7)
-    drawn = (rng.random((many, matrix.shape[1])) < q) @ matrix.T / z
+    sets, weights = law_of(draw, matrix.shape[1])
+    means = sets @ matrix.T / z
+    drawn = means[rng.choice(len(sets), size=many, p=weights)]
     absent = rng.normal(size=drawn.shape)
     present = drawn + rng.normal(size=drawn.shape)
     for y in (absent, present):
-        assert _unlikely_pasts(matrix, q, z, y, given_up) <= given_up + 5 * math.sqrt(
+        assert _unlikely_pasts(matrix, draw, z, y, given_up) <= given_up + 5 * math.sqrt(
             given_up / many
         )
-    rows = conditional.rows_of(matrix, q, z, given_up)
+    rows = conditional.rows_of(matrix, draw, z, given_up)
     points = np.array([0.0, 0.3, 1.0])
     bound = _profile(fp.loss.compose(rows), points) + given_up
-    sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
-    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
-    means = sets @ matrix.T / z
     log = [y @ means.T - 0.5 * (means**2).sum(axis=1) for y in (absent, present)]
     without, with_it = (np.exp(one) @ weights for one in log)
     for point, most in zip(np.exp(points), bound, strict=True):
