@@ -14,10 +14,23 @@ from .rounding import rounded_up
 
 
 class Witness(NamedTuple):
-    """A pair of output laws that two named neighbouring data sets really produce."""
+    """A pair of output laws that two named neighbouring data sets really produce.
+
+    Attributes:
+        curve: the pair.
+        datasets: their description.
+        alone: whether only the first of several equal releases is known to show the pair, because
+            later ones start elsewhere.
+    """
 
     curve: Curve
     datasets: str
+    alone: bool = False
+
+
+def repeatable(witness: Witness | None) -> Witness | None:
+    """Return a witness that every release of a run shows; None if there is none."""
+    return None if witness is None or witness.alone else witness
 
 
 Public = tuple[tuple[str, tuple[str, ...]], ...]
@@ -236,13 +249,14 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
     theorems: dict[str, None] = {}
     assumptions: dict[str, None] = {}
     datasets: dict[str, None] = {}
-    public, tv_errors = [], []
+    public, tv_errors, alone = [], [], False
     for loss, count in parts:
         facts = merge_facts(facts, loss.facts)
         curves.append((loss.curve, count))
         if loss.witness is not None:
-            attained.append((loss.witness.curve, count))
+            attained.append((loss.witness.curve, 1 if loss.witness.alone else count))
             datasets[loss.witness.datasets] = None
+            alone = alone or loss.witness.alone
         theorems.update(dict.fromkeys(loss.theorems))
         assumptions.update(dict.fromkeys(loss.assumptions))
         public.append(loss.public)
@@ -252,7 +266,7 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         curve=compose(curves),
         facts=facts,
         # A pair without any loss is no witness.
-        witness=None if shown == IDENTITY else Witness(shown, "; then ".join(datasets)),
+        witness=None if shown == IDENTITY else Witness(shown, "; then ".join(datasets), alone),
         theorems=tuple(theorems),
         assumptions=tuple(assumptions),
         public=merged(public),

@@ -349,11 +349,11 @@ def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
     shown *= len(curves) // len(shown)
     # Kinds with equal losses are evaluated once.
     pairs = dict.fromkeys(zip(curves, shown, strict=True))
-    names = loss.witness.datasets if loss.witness is not None else ""
-    return [
-        replace(loss, curve=curve, witness=None if seen is None else Witness(seen, names))
-        for curve, seen in pairs
-    ]
+    return [replace(loss, curve=curve, witness=_of(loss.witness, seen)) for curve, seen in pairs]
+
+
+def _of(witness: Witness | None, seen: Curve | None) -> Witness | None:
+    return None if witness is None or seen is None else witness._replace(curve=seen)
 
 
 def _worst(answers: list[Answer]) -> Answer:
@@ -406,8 +406,7 @@ def _encode(loss: PrivacyLoss) -> dict[str, Any]:
     return {
         "curve": encode(loss.curve, CURVES),
         "facts": [None if unit is None else str(unit), str(adjacency), str(observer)],
-        "witness": witness
-        and {"curve": encode(witness.curve, CURVES), "datasets": witness.datasets},
+        "witness": witness and witness._asdict() | {"curve": encode(witness.curve, CURVES)},
         "theorems": list(loss.theorems),
         "assumptions": list(loss.assumptions),
         "public": [[name, list(values)] for name, values in loss.public],
@@ -429,7 +428,12 @@ def _decode(data: dict[str, Any]) -> PrivacyLoss:
         return PrivacyLoss(
             decode(data["curve"], CURVES),
             Facts(None if unit is None else Unit(unit), Adjacency(adjacency), Observer(observer)),
-            witness and Witness(decode(witness["curve"], CURVES), str(witness["datasets"])),
+            witness
+            and Witness(
+                decode(witness["curve"], CURVES),
+                str(witness["datasets"]),
+                bool(witness.get("alone", False)),
+            ),
             tuple(map(str, data["theorems"])),
             tuple(map(str, data["assumptions"])),
             tuple((str(n), tuple(map(str, values))) for n, values in data.get("public", ())),

@@ -4,6 +4,7 @@ from .curves.allocation import Allocated
 from .curves.between import Bracketed, LeastOf, MostOf
 from .curves.components import Components, kinds
 from .curves.composed import Composed
+from .curves.confined import Confined
 from .curves.curve import Curve, Swapped, orientations
 from .curves.discrete import Atoms
 from .curves.fold import Fold
@@ -33,6 +34,7 @@ __all__ = [
     "Bracketed",
     "Components",
     "Composed",
+    "Confined",
     "Curve",
     "Fold",
     "GaussianMix",

@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 
 from ..errors import UnsupportedCombination, natural, positive, validate_fields
-from ..loss import Gdp
+from ..loss import Atoms, Confined, Curve, Gdp, MostOf
+from ..loss.curves.confined import MOST
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts
-from ..rounding import TENS, rounded_up
-from ..theory.hidden_state import hidden_state_factor, projected_factor, projected_gap
+from ..rounding import TENS, THOUSANDS, rounded_up
+from ..theory.hidden_state import (
+    hidden_state_factor,
+    projected_factor,
+    projected_gap,
+    pushed_to_walls,
+    shown_on_a_ball,
+)
 from .base import ROUNDING
 from .gaussian import MU_GDP
 from .upload import (
@@ -46,6 +54,11 @@ CURVED = (
     "the loss has curvatures between strong_convexity and smoothness everywhere on the ball, for "
     "all data; no code checks this"
 )
+IN_THE_MIDDLE = "quadratics of one curvature and opposite drifts, from the middle of the ball"
+SHARES = (0.1, 0.5, 0.9)
+"""Probabilities of a half-space at the surface of the ball, where an opposite drift seldom ends."""
+LOST = (1e-10, 1e-14, 1e-20)
+"""Probabilities that an iterate leaves the ball. A smaller one shows less, at smaller deltas."""
 IN_BALL = "every step ends with the projection on the stated ball, and the start lies in it"
 
 
@@ -77,6 +90,7 @@ class NoisyGradientDescent(Upload):
         smoothness: of the same function, at least ``strong_convexity`` in size; None to compose.
         steps: number of steps.
         radius: of the ball that every step is projected on; None for no projection.
+        dimension: number of coordinates; with ``radius`` a lower end needs it.
 
     Raises:
         ParameterError: a value out of its range, or only one of convexity and smoothness is given.
@@ -89,10 +103,12 @@ class NoisyGradientDescent(Upload):
     smoothness: float | None = None
     steps: int
     radius: float | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         validate_fields(self, positive, "step_size", "noise_std", "sensitivity")
         validate_fields(self, natural, "steps")
+        validate_fields(self, natural, "dimension", or_none=True)
         validate_fields(self, positive, "radius", or_none=True)
         # Check now: a step that does not contract is refused before any accounting.
         if self._convexity is not None and self.radius is None:
@@ -185,7 +201,7 @@ class NoisyGradientDescent(Upload):
         return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))
 
     def _projected(self, radius: float, facts: Facts) -> PrivacyLoss:
-        """Return T16's curve, or that of a shared start if it is less; no attained one is known."""
+        """Return T16's curve, or that of a shared start if it is less; and what quadratics show."""
         assert self._convexity is not None
         gap, multiplier = projected_gap(self.step_size, *self._convexity), self.step_multiplier
         factor = math.sqrt(self.steps) if gap <= 0.0 else hidden_state_factor(gap, self.steps)
@@ -198,7 +214,37 @@ class NoisyGradientDescent(Upload):
         stated = OWN_SENSITIVITY if gap >= 0.0 else CURVED
         assumptions = (stated, SENSITIVE, IN_BALL)
         curve = Gdp(factor / multiplier)
-        return PrivacyLoss(curve, facts, None, (theorem,), assumptions)
+        shown = self._on_ball(radius, self._convexity)
+        witness = None if shown is None else Witness(shown, IN_THE_MIDDLE, alone=True)
+        return PrivacyLoss(curve, facts, witness, (theorem,), assumptions)
+
+    def _on_ball(self, radius: float, convexity: tuple[float, float]) -> Curve | None:
+        """Return what quadratics show that seldom meet the ball's surface; None if that is 0."""
+        low, high = (Fraction(self.step_size) * Fraction(one) for one in convexity)
+        # Beyond 1 an iterate changes sides in every step.
+        if self.dimension is None or low > 1:
+            return None
+        # Rounded inwards: every curvature between the two is one of the class.
+        steep = 1.0 if high >= 1 else float(high) * (1.0 - THOUSANDS)
+        gaps = max(float(low) * (1.0 + THOUSANDS), 0.0), steep
+        rest = self.step_multiplier, radius / self.noise_std, self.dimension
+        found = [shown_on_a_ball(gaps, self.steps, *rest, lost) for lost in LOST]
+        if steep == 1.0:
+            # With this curvature the last step hides all others.
+            found.append(shown_on_a_ball((1.0, 1.0), 1, *rest, LOST[-1]))
+        # Closer means show less.
+        curves: list[Curve] = [
+            Confined(min(one.mu, MOST), one.reach, one.lost) for one in found if one and one.mu
+        ]
+        if low <= 0:
+            walls = [
+                [pushed_to_walls(steep, self.steps, *rest, lost, share) for lost in LOST]
+                for share in SHARES
+            ]
+            curves += [
+                _of_a_set(*max(filter(None, each), key=_ratio)) for each in walls if any(each)
+            ]
+        return MostOf(tuple(curves)) if len(curves) > 1 else next(iter(curves), None)
 
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the composed steps; gradients that do not depend on the point attain them."""
@@ -207,3 +253,14 @@ class NoisyGradientDescent(Upload):
         # A ball keeps gradients of one direction from adding up.
         witness = None if self.radius is not None else Witness(curve, CONSTANT)
         return PrivacyLoss(curve, facts, witness, (theorem,), (SENSITIVE,))
+
+
+def _ratio(chances: tuple[float, float]) -> float:
+    return chances[0] / chances[1]
+
+
+def _of_a_set(p: float, q: float) -> Atoms:
+    """Return the pair of a set and the rest; p is lowered and q raised by more than rounding."""
+    p, q = p * (1.0 - 1e-12), q * (1.0 + 1e-12)
+    rest = math.log1p(-p) - math.log1p(-q)
+    return Atoms(((rest, 1.0 - p), (math.log(p / q), p)))

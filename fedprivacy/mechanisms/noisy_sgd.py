@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+
+import numpy as np
 
 from ..errors import (
     UnsupportedCombination,
@@ -18,19 +21,21 @@ from ..errors import (
     validate_fields,
 )
 from ..factors import FixedEpochs
-from ..loss import DISJOINT, IDENTITY, Curve, GaussianMix, Gdp, LeastOf, Mix, compose
-from ..privacy_loss import PrivacyLoss
+from ..loss import DISJOINT, IDENTITY, Curve, GaussianMix, Gdp, LeastOf, Mix, Side, compose
+from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import HUNDREDS, TENS, UNIT, rounded_down, rounded_up
 from ..sampling import FixedSize, Poisson, TruncatedPoisson
+from ..sampling.binomial import law as binomial_law
 from ..sampling.binomial import log_tail
 from ..sampling.traits import Traits
 from ..theory.batches import BatchedRun, cyclic_factor
-from ..theory.hidden_state import hidden_state_factor
+from ..theory.hidden_state import hidden_state_factor, std_at_the_end
 from .gaussian import Gaussian
 from .gradient_descent import DEPENDS_ON, IN_BALL
 from .rounded import HIDDEN_GRID
+from .shifted import moved_down, spaced_sums
 from .upload import NoisySteps, finite, known_ratio
 
 Drawn = Poisson | TruncatedPoisson | FixedSize
@@ -57,6 +62,11 @@ _BOUNDED = "every record's gradient has a norm of at most clip_norm"
 _HIDDEN = "all points before the last one stay secret"
 _DRAWS = "the draws of the batches stay secret"
 _ORDER = "no record changes its batch, and no batch has more than denominator records"
+_LINEAR = "one record has one gradient everywhere, of norm clip_norm or none; all others have none"
+_COUNTED = 2048
+"""Most of the last steps whose draws a lower end counts."""
+_CELLS = 1 << 16
+"""Cells of the law of these moves. A move is rounded down to one; a whole move has 256 at most."""
 _SPLIT = "T17: batches, released at their end; the last steps sampled, a Gaussian for the rest"
 _PUSHED = "T18: Poisson batches, released at their end"
 _CYCLIC = "T17: batches in a fixed order, released at their end"
@@ -236,15 +246,45 @@ class NoisySGD(NoisySteps):
         plain = self._sampled(whole, facts)
         ends, theorem, first = self._at_the_end(self.batches, facts)
         once = compose([(plain.curve, self.steps)])
+        # Rounded down for truncated batches.
+        chance = getattr(self.batches, "surely", self.batches.rate)
         # The first of several curves represents all of them inside another mechanism.
         every = (*ends, once) if first else (once, *ends)
         return PrivacyLoss(
             LeastOf(every) if ends else once,
             facts,
+            self._witness(lambda: self._drawn_sum(chance)),
             theorems=(*plain.theorems, *theorem),
             assumptions=(*self._assumed(facts.observer), *plain.assumptions),
             public=plain.public,
         )
+
+    def _witness(self, shown: Callable[[], Curve]) -> Witness | None:
+        """Return a lower end of linear losses; None with a ball, or if the regulariser overshoots.
+
+        Where data sets differ by 2 clip norms, one of them is left out.
+        """
+        known = self.radius is None and self.step_size * self.regularisation <= 1.0
+        return Witness(shown(), _LINEAR) if known else None
+
+    @property
+    def _own_gap(self) -> float:
+        """1 - c of the regulariser alone, which the linear losses have."""
+        return self.step_size * self.regularisation
+
+    def _drawn_sum(self, chance: float) -> Curve:
+        """Return the law of the end of linear losses: a sum of the moves of drawn steps."""
+        gap = self._own_gap
+        move = (1.0 - 1e-9) / (self.multiplier * std_at_the_end(gap, self.steps))
+        if gap == 0.0:
+            drawn = binomial_law(self.steps, chance, Side.DOWN)
+            ends = tuple((w, rounded_down(s * move, TENS)) for w, s in drawn)
+            return GaussianMix(1.0, ends, ((1.0, 0.0),)) if len(ends) > 1 else Gdp(ends[0][1])
+        last = min(self.steps, _COUNTED)
+        left = np.exp(np.arange(last) * math.log1p(-gap)) if gap < 1.0 else np.ones(1)
+        fine = max(8.0, min(256.0, float(np.floor(_CELLS / left.sum()))))
+        steps = np.floor(left * (1.0 - HUNDREDS) * fine).astype(np.int64)
+        return moved_down(spaced_sums(steps, chance, 1), move / fine)
 
     def _assumed(self, observer: Observer) -> tuple[str, ...]:
         """Return the conditions that no code checks, the one about the loss first."""
@@ -338,7 +378,17 @@ class NoisySGD(NoisySteps):
         mu = (factor + self.drift * every) / self.multiplier
         assumptions = (*self._assumed(facts.observer), _ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))
-        return PrivacyLoss(curve, facts, None, (_CYCLIC,), assumptions)
+        witness = self._witness(lambda: self._ordered_sum(batches.separation, epochs, moves))
+        return PrivacyLoss(curve, facts, witness, (_CYCLIC,), assumptions)
+
+    def _ordered_sum(self, length: int, epochs: int, moves: float) -> Gdp:
+        """Return what linear losses show of a record in the last batch of every epoch."""
+        gap = self._own_gap
+        # The log of the factor by which a distance shrinks in an epoch.
+        kept = length * math.log1p(-gap) if gap < 1.0 else -math.inf
+        total = math.expm1(epochs * kept) / math.expm1(kept) if kept else float(epochs)
+        mu = moves * total / std_at_the_end(gap, self.steps) / self.multiplier
+        return Gdp(rounded_down(mu, 1e-9))
 
 
 def _log_excess(records: int, probability: float, steps: int, most: int) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
-from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merged
+from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merged, repeatable
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
@@ -160,10 +160,11 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
 
 
 def _witness(losses: list[PrivacyLoss]) -> Witness | None:
-    known = [loss.witness for loss in losses if loss.witness is not None]
+    each = [repeatable(loss.witness) for loss in losses]
+    known = [one for one in each if one is not None]
     if not known:
         return None
     # A kind without a witness enters as a curve without loss.
-    curves: list[Curve] = [NOTHING if s.witness is None else s.witness.curve for s in losses]
+    curves: list[Curve] = [NOTHING if one is None else one.curve for one in each]
     names = dict.fromkeys(witness.datasets for witness in known)
     return Witness(AnyOf(tuple(curves)), "the unit is of the worst kind; " + " or ".join(names))

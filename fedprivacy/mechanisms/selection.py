@@ -16,7 +16,7 @@ from ..loss.curves.curve import orientations
 from ..loss.curves.lattice import Array
 from ..loss.curves.stated import MAX_EPSILON
 from ..loss.strategies import queries, renyi, search
-from ..privacy_loss import PrivacyLoss, Witness, merged
+from ..privacy_loss import PrivacyLoss, Witness, merged, repeatable
 from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS, rounded_down, rounded_up
@@ -385,6 +385,7 @@ class PrivateSelection(Several):
 
         With a constant score the first trial is the best.
         """
+        base = repeatable(base)
         if base is None:
             return None
         names = f"{base.datasets}; every output has the same score, so the first trial is released"

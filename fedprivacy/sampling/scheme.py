@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import IDENTITY, Curve, Mix, Side
 from ..loss.curves.components import gaussian_shift
-from ..privacy_loss import PrivacyLoss, Witness
+from ..privacy_loss import PrivacyLoss, Witness, repeatable
 from ..registry import own_parts, plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
 from .traits import Traits
@@ -167,6 +167,8 @@ class TableScheme:
         base = _served(inner, adjacency, sees)
         _check_sum(inner, base)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
+        if base.witness is not None and base.witness.alone:
+            witness = None
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
         return PrivacyLoss(
             pair.curve,
@@ -206,7 +208,7 @@ class TableScheme:
         An observer without the list of participants sees participation in the limit of a client
         with many records. The upload of that client lies far from all other uploads.
         """
-        witness = inner.witness
+        witness = repeatable(inner.witness)
         if witness is not None:
             names = witness.datasets
             if inner.facts.observer is not Observer.SERVER:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
 
 from ..errors import integer, positive, real, refuse, require
 from ..rounding import TENS, UNIT, rounded_up
@@ -167,6 +171,121 @@ def _after_free(gap: float, steps: int, reach: float) -> float:
     if gap < 0.0 and not (left + once) * (1.0 - off) >= twice * (1.0 + off):
         return math.inf
     return rounded_up((left + once) / math.sqrt(twice), off)
+
+
+class OnBall(NamedTuple):
+    """What quadratics show of projected steps: two Gaussians on an interval, almost.
+
+    Attributes:
+        mu: distance of their means, in stds.
+        reach: half length of the interval around their middle, in stds.
+        lost: bound on the probability that a projection moved an iterate before.
+    """
+
+    mu: float
+    reach: float
+    lost: float
+
+
+def shown_on_a_ball(
+    gaps: tuple[float, float],
+    steps: int,
+    multiplier: float,
+    radius: float,
+    dimension: int,
+    lost: float,
+) -> OnBall | None:
+    """Return what quadratics with opposite drifts show of steps projected on a ball (T16).
+
+    They start in the middle. If no iterate leaves the ball, the end is that of the steps without
+    projections. Of several curvatures the one with the largest mu is taken; None if every one loses
+    more than ``lost``.
+
+    Args:
+        gaps: least and largest 1 - c of the curvatures, in [0, 1].
+        steps: t, at least 1.
+        multiplier: noise std of a step over the distance of the drifts.
+        radius: of the ball, in stds of a step's noise.
+        dimension: number of coordinates.
+        lost: largest probability that an iterate leaves the ball, above 0.
+    """
+    along = _along(radius, gaps[1], steps, dimension, 0.5 * lost)
+    best = None
+    # A grid from the top down; the ends themselves belong to it.
+    grid = {*gaps, *(gaps[1] * np.geomspace(1e-12, 1.0, 200)).tolist()}
+    for gap in sorted(gap for gap in grid if gaps[0] <= gap <= gaps[1]):
+        std, factor = std_at_the_end(gap, steps), _factor(gap, steps)
+        mu, reach = factor / multiplier * (1.0 - 1e-9), along / std * (1.0 - 1e-9)
+        beyond = 2.0 * steps * float(ndtr(0.5 * mu - reach)) if steps > 1 else 0.0
+        total = (beyond + (0.5 * lost if dimension > 1 else 0.0)) * (1.0 + 1e-9)
+        if reach > 0.0 and total <= lost and (best is None or mu > best.mu):
+            best = OnBall(mu, reach, total)
+    return best
+
+
+def pushed_to_walls(
+    gap: float,
+    steps: int,
+    multiplier: float,
+    radius: float,
+    dimension: int,
+    lost: float,
+    share: float,
+) -> tuple[float, float] | None:
+    """Return probabilities of a half-space under two opposite constant drifts, on a ball (T16).
+
+    The first is rounded down and the second up. None if they show nothing.
+
+    Args:
+        gap: largest 1 - c of the curvatures, which act across the drift.
+        steps: t, at least 1.
+        multiplier: noise std of a step over the distance of the drifts.
+        radius: of the ball, in stds of a step's noise.
+        dimension: number of coordinates.
+        lost: probability that an iterate is far from the line along the drift, above 0.
+        share: probability of the half-space under the first drift, about.
+    """
+    along = _along(radius, gap, steps, dimension, lost)
+    # The distance to the wall is beyond w with probability exp(-w / multiplier) at most.
+    near = min(-multiplier * math.log1p(-share), 2.0 * along)
+    far = 2.0 * along - near
+    start = 0.5 * steps / multiplier - along
+    late = [float(ndtr(-(w + start) / math.sqrt(steps))) for w in (near, far)]
+    rest = lost if dimension > 1 else 0.0
+    p = 1.0 - (math.exp(-near / multiplier) + late[0] + rest) * (1.0 + 1e-9)
+    q = (math.exp(-min(far / multiplier, 600.0)) + late[1] + rest) * (1.0 + 1e-9)
+    return (p, q) if p > q * (1.0 + 1e-6) else None
+
+
+def _along(radius: float, gap: float, steps: int, dimension: int, lost: float) -> float:
+    """Return half a chord of the ball: other coordinates pass its distance with chance ``lost``.
+
+    By the bound of Laurent and Massart (2000) for every step's sum of squares.
+    """
+    square = radius * radius
+    if dimension > 1:
+        free, far = dimension - 1.0, math.log(steps / lost)
+        most = free + 2.0 * math.sqrt(free * far) + 2.0 * far
+        square -= std_at_the_end(gap, steps) ** 2 * most * (1.0 + 1e-9)
+    return math.sqrt(max(square, 0.0)) * (1.0 - 1e-9)
+
+
+def _factor(gap: float, steps: int) -> float:
+    return math.sqrt(steps) if gap == 0.0 else hidden_state_factor(gap, steps)
+
+
+def std_at_the_end(gap: float, steps: int) -> float:
+    """Return sqrt(1 + c^2 + ... + c^(2 (t - 1))) for c = 1 - gap: the end's std over a step's.
+
+    Args:
+        gap: 1 - c, in [0, 1].
+        steps: t, at least 1.
+    """
+    if gap == 0.0:
+        return math.sqrt(steps)
+    if gap == 1.0:
+        return 1.0
+    return math.sqrt(-math.expm1(2.0 * steps * math.log1p(-gap)) / (gap * (2.0 - gap)))
 
 
 def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
@@ -255,11 +256,64 @@ def test_a_projected_descent_stops_losing():
     assert fp.epsilon(composed, delta=1e-5, adjacency="replace_one").upper > 195.0
 
 
-def test_a_projected_descent_names_no_attained_data_sets():
+def test_a_projected_descent_without_a_dimension_names_no_attained_data_sets():
     for one in (projected(), projected(strong_convexity=None, smoothness=None)):
         assert one.privacy_loss("replace_one").witness is None
     with pytest.raises(fp.UnsupportedCombination, match="radius"):
         _ = projected().quadratic
+
+
+def on_interval(slope, drift, radius, steps):
+    """Return the law of projected steps with noise of std 1 from the middle, in 801 cells."""
+    edges = np.linspace(-radius, radius, 802)
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    below = ndtr(edges[None] - (slope * middle + drift)[:, None])
+    below[:, 0], below[:, -1] = 0.0, 1.0
+    law, step = np.zeros(801), np.diff(below, axis=1)
+    law[400] = 1.0
+    for _ in range(steps):
+        law = law @ step
+    return law
+
+
+@pytest.mark.parametrize(
+    ("radius", "steps", "shift"), [(30.0, 10, 0.3), (12.0, 60, 0.1), (8.0, 400, 0.5), (9.0, 1, 1.0)]
+)
+def test_a_projected_descent_shows_no_more_than_quadratics(radius, steps, shift):
+    """In one dimension exact laws of quadratics lose at least the lower end, at some curvature."""
+    run = NoisyGradientDescent(
+        step_size=1.0,
+        noise_std=1.0,
+        sensitivity=shift,
+        strong_convexity=0.0,
+        smoothness=1.0,
+        steps=steps,
+        radius=radius,
+        dimension=1,
+    )
+    slopes = (1.0, 0.98, 0.9, 0.7, 0.4, 0.0)
+    laws = [on_interval(slope, 0.5 * shift, radius, steps) for slope in slopes]
+    for place in (0.0, 0.5, 1.5):
+        bound = fp.delta(run, epsilon=place, adjacency="replace_one")
+        exact = max(np.maximum(p - math.exp(place) * p[::-1], 0.0).sum() for p in laws)
+        # The cells change a law by less than a hundredth.
+        assert 0.0 < bound.lower <= 1.01 * exact and exact <= 1.01 * bound.upper
+    if radius > 29.0:
+        assert bound.lower > 0.9 * bound.upper
+
+
+def test_later_releases_start_elsewhere_and_show_nothing_more():
+    """In a sequence, in a cohort, in trials and in a saved accountant."""
+    one = projected(dimension=20, steps=1000)
+    first, more = (run.privacy_loss("replace_one").witness for run in (one, one * 7))
+    assert first.alone and more == first
+    assert fp.epsilon(one, delta=1e-5, adjacency="replace_one").lower > 1.99
+    in_cohort = one.in_cohort(fp.Poisson(0.5)).privacy_loss("replace_one")
+    assert in_cohort.witness is None
+    kept = fp.accountants.PldAccountant()
+    kept.compose(one.privacy_loss("replace_one"), 2)
+    again = fp.accountants.PldAccountant().restore(kept.state())
+    assert again.epsilon(1e-5).lower == kept.epsilon(1e-5).lower < 2.01
 
 
 def test_a_ball_never_costs_more_than_none():

@@ -341,3 +341,38 @@ def test_a_huge_population_has_batches_of_the_same_size():
         for n in (1e6, 1e300)
     )
     assert known <= huge < 1.1 * known
+
+
+@pytest.mark.parametrize("regularisation", [0.0, 0.3])
+def test_linear_losses_show_the_lower_end(regularisation):
+    """The sum of the moves of the drawn steps: all 64 draws of six steps, by quadrature."""
+    options = SGD | {"steps": 6, "denominator": 10.0, "regularisation": regularisation}
+    options |= {"noise_std": 0.05, "step_size": 0.4, "batches": fp.FixedSize(3, population=10)}
+    run = fp.NoisySGD(**options)
+    left = (1.0 - 0.4 * regularisation) ** np.arange(6)
+    std = 0.05 * math.sqrt((left**2).sum())
+    y = np.linspace(-9.0, 25.0, 20_001)
+    draws = np.array(list(itertools.product((0, 1), repeat=6)))
+    chances = np.prod(np.where(draws, 0.3, 0.7), axis=1)
+    means = draws @ left * 0.04 / std
+    p = chances @ np.exp(-0.5 * (y - means[:, None]) ** 2)
+    q = np.exp(-0.5 * y**2)
+    for epsilon in (0.0, 0.5, 1.5):
+        shown = fp.delta(run, epsilon=epsilon, adjacency="zero_out").lower
+        exact = max(delta(a, b, epsilon) for a, b in ((p, q), (q, p))) / q.sum()
+        assert 0.9 * exact <= shown <= exact * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("regularisation", [0.0, 0.1, 1.0])
+def test_linear_losses_in_a_fixed_order_show_one_gaussian(regularisation):
+    """Steps 2, 5, 8 and 11 of eleven have the record; the first batch comes twice only."""
+    options = SGD | {"steps": 11, "regularisation": regularisation, "batches": fp.FixedEpochs(3)}
+    shown = fp.NoisySGD(**options).privacy_loss("replace_one").witness.curve.mu
+    left = (1.0 - regularisation) ** np.arange(11.0)
+    assert shown == pytest.approx(2.0 * left[::3].sum() / math.sqrt((left**2).sum()), rel=1e-8)
+
+
+def test_a_lower_end_needs_no_ball_and_a_regulariser_that_does_not_overshoot():
+    poisson = {"batches": fp.Poisson(0.5), "population": 2, "denominator": 10.0}
+    for more in ({"radius": 1.0}, {"step_size": 1.5, "regularisation": 1.0, "smoothness": 0.1}):
+        assert fp.NoisySGD(**SGD | poisson | more).privacy_loss("zero_out").witness is None

@@ -13,6 +13,8 @@ from fedprivacy.theory.hidden_state import (
     hidden_state_factor,
     projected_factor,
     projected_gap,
+    pushed_to_walls,
+    shown_on_a_ball,
 )
 from fedprivacy.training import AgentData, LeastSquares, LocalSolver, ModuleLoss
 from tests.mechanisms.test_gradient_descent import steep
@@ -157,3 +159,48 @@ def test_a_convex_loss_needs_a_step_size_up_to_two_over_smoothness():
 def test_the_smallest_gaps_compose():
     for gap in (5e-324, 1e-323, 1e-310, 1e-200):
         assert hidden_state_factor(gap, 49) == pytest.approx(7.0, rel=1e-12)
+
+
+def ends_in_a_ball(slopes, drift, radius, steps, many=20_000):
+    """Return ends along the drift of projected noisy steps in as many dimensions as slopes."""
+    rng, x = np.random.default_rng(11), np.zeros((many, len(slopes)))
+    for _ in range(steps):
+        x = x * slopes + rng.normal(size=x.shape)
+        x[:, 0] += drift
+        x *= np.minimum(1.0, radius / np.linalg.norm(x, axis=1))[:, None]
+    return x[:, 0]
+
+
+@pytest.mark.parametrize(("radius", "steps", "multiplier"), [(9.0, 60, 5.0), (30.0, 30, 2.0)])
+def test_ends_on_a_ball_are_gaussian_but_for_what_is_lost(radius, steps, multiplier):
+    """Half-spaces have the Gaussian's probabilities; five standard errors are allowed."""
+    shown = shown_on_a_ball((0.0, 0.8), steps, multiplier, radius, 3, 0.05)
+    gaps = np.linspace(0.0, 0.8, 80_001)
+    mus = np.array([hidden_state_factor(max(gap, 1e-15), steps) for gap in gaps]) / multiplier
+    slope = 1.0 - gaps[int(np.argmin(np.abs(mus - shown.mu)))]
+    found = ends_in_a_ball([slope, 0.2, 0.2], 0.5 / multiplier, radius, steps)
+    std = math.sqrt(sum(slope ** (2 * k) for k in range(steps)))
+    for place in np.linspace(-0.99, 0.99, 7) * shown.reach:
+        exact = norm.sf(place - 0.5 * shown.mu)
+        assert abs((found > place * std).mean() - exact) <= shown.lost + 5 * 0.5 / math.sqrt(20_000)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_drifts_push_to_opposite_sides_of_a_ball(share):
+    """The half-space is found from the bound for a walk above one wall."""
+    radius, steps, multiplier, lost = 12.0, 400, 5.0, 1e-3
+    p, q = pushed_to_walls(0.8, steps, multiplier, radius, 3, lost, share)
+    along = 12.0**2 - (1 / (1 - 0.2**2)) * (
+        2 + 2 * math.sqrt(2 * math.log(steps / lost)) + 2 * math.log(steps / lost)
+    )
+    place = math.sqrt(along) + multiplier * math.log1p(-share)
+    found = ends_in_a_ball([1.0, 0.2, 0.2], 0.5 / multiplier, radius, steps)
+    slack = 5 * 0.5 / math.sqrt(20_000)
+    assert p <= (found > place).mean() + slack
+    assert q >= (found < -place).mean() - slack
+    assert 0.8 * share < p < share and q < 0.5 * p
+
+
+def test_a_ball_that_is_too_small_shows_nothing():
+    assert shown_on_a_ball((0.0, 0.5), 100, 5.0, 0.5, 1, 1e-10) is None
+    assert pushed_to_walls(0.5, 100, 5.0, 0.5, 4, 1e-10, 0.5) is None

@@ -190,7 +190,7 @@ class LocalSolver:
         )
 
 
-def _contracting(loss: AgentLoss, penalty: float, *, clipped: bool) -> dict[str, float]:
+def _contracting(loss: AgentLoss, penalty: float, *, clipped: bool) -> dict[str, Any]:
     """Return T6's constants of a loss with the penalty; empty if steps do not contract."""
     constants = loss.curvature()
     if constants is None or (clipped and not loss.contracts_clipped):

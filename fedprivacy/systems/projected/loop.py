@@ -165,6 +165,7 @@ class ProjectedDescent:
             smoothness=smooth,
             steps=self.steps,
             radius=self.radius,
+            dimension=self.dimension,
         )
 
     @cached_property

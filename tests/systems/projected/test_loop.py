@@ -72,6 +72,7 @@ def test_the_mechanism_states_what_runs(options, sensitivity, strong):
         smoothness=run.loss.curvature()[1],
         steps=50,
         radius=4.0,
+        dimension=3,
     )
 
 
