@@ -330,17 +330,29 @@ class GaussianPair:
 def log_top(
     p: Mixture | Columns, q: Mixture | Columns, low: Array, high: Array, tilt: float
 ) -> Array:
-    """Return an upper bound on the log of the integrand on each interval.
+    """Return an upper bound on the log of the integrand on each interval."""
+    return log_tops(p, q, low, high, (tilt,))[0]
+
+
+def log_tops(
+    p: Mixture | Columns, q: Mixture | Columns, low: Array, high: Array, tilts: tuple[float, ...]
+) -> list[Array]:
+    """Return upper bounds on the logs of the integrands of several tilts on each interval.
 
     log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. The
     remaining bound is a parabola, whose maximum is known.
     """
     middle, length = 0.5 * (low + high), np.maximum(high - low, 1e-9)
     at_low, at_high = log_sum(p, low), log_sum(p, high)
-    slope = (1 + tilt) * (at_high - at_low) / length - tilt * posterior_mean(q, middle)
-    height = (1 + tilt) * 0.5 * (at_low + at_high) - tilt * log_sum(q, middle)
-    top = np.clip(slope, low, high)
-    return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
+    rise, mean = (at_high - at_low) / length, posterior_mean(q, middle)
+    level, below = 0.5 * (at_low + at_high), log_sum(q, middle)
+    found = []
+    for tilt in tilts:
+        slope = (1 + tilt) * rise - tilt * mean
+        height = (1 + tilt) * level - tilt * below
+        top = np.clip(slope, low, high)
+        found.append(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
+    return found
 
 
 def phase_bound(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -234,6 +234,27 @@ class Rule:
     atom: float = 0.0
     log_plain: Array | None = None
     missing: float = 0.0
+
+    def weighted(self, log_weight: PerRow) -> Rule:
+        """Return the rule times the weight of a label, whose log has an error of four units."""
+        return replace(
+            self,
+            log_weight=self.log_weight + log_weight,
+            wobble=self.wobble + 4.0 * UNIT * np.abs(log_weight),
+            log_error=self.log_error + log_weight,
+            log_plain=None if self.log_plain is None else self.log_plain + log_weight,
+        )
+
+    def flat(self) -> Rule:
+        """Return the sum of all rows, which have no masses at loss 0, as one rule."""
+        return Rule(
+            self.log_weight.ravel(),
+            self.loss.ravel(),
+            self.wobble.ravel(),
+            self.slip.ravel(),
+            float(log_total(np.ravel(self.log_error))),
+            log_plain=None if self.log_plain is None else self.log_plain.ravel(),
+        )
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the sum over the nodes at every point of the line."""

@@ -6,6 +6,7 @@ integrated by Gauss-Legendre panels; see docs/theory/inversion.md and docs/theor
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,8 +17,10 @@ import numpy as np
 from ...rounding import UNIT
 from ..clock import check_deadline
 from . import spectrum as spectra
+from . import staircase
 from .contour import Array, Contour, NoMoments
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
+from .half_lines import HalfLines, stacked
 from .legendre import legendre
 from .moments import Moments
 from .spectrum import Cumulants, Decay, HalfLine, Leaf, Rule, Spectrum, log_total
@@ -27,6 +30,8 @@ LOG_OFF_ATOM = -34.5
 _MOST_NODES = 1 << 18
 _MOST_PANELS = 1 << 14
 _HALVINGS = 14
+_SERVED = 3.0
+"""A rule for heights up to this number of times those of a line serves the line."""
 _RHO = np.array([2.0, 3.0, 4.0, 5.5, 7.5])
 """Ellipses that are tried: sums of the half axes, in radii of a panel."""
 
@@ -257,6 +262,11 @@ class Piece:
         return list(tops + np.log(16.0 * UNIT * (1.0 + np.abs(ends))))
 
 
+def _serves(taller: Contour, line: Contour) -> bool:
+    """Return whether a rule for one line serves another with few nodes too many."""
+    return taller.tilt == line.tilt and line.top <= taller.top <= _SERVED * line.top
+
+
 def above(weight: float, pair: Leaf) -> HalfLine:
     """Return the outcomes of a pair with a loss above 0.
 
@@ -292,6 +302,16 @@ class Part(Moments):
         """Whether the part holds all outcomes."""
         return self.missing == 0.0
 
+    @property
+    def ordinary(self) -> bool:
+        """Whether the part is all of a round, with moments near 1."""
+        return self.whole and not self.rare
+
+    @functools.cached_property
+    def _stacks(self) -> tuple[list[HalfLines], list[HalfLine]]:
+        """Pieces that share arrays, such as those of many labels; and all other pieces."""
+        return stacked(self.pieces) if self.ordinary else ([], list(self.pieces))
+
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the sum of the integrals of the pieces and the mass at loss 0.
 
@@ -305,26 +325,39 @@ class Part(Moments):
         return known[1]
 
     def _integrated(self, line: Contour) -> Spectrum:
+        if line.size == 1:
+            return self._rule(line).spectrum(line)
+        # A bound on the decay asks for heights a little above those of the line that follows. The
+        # rule for these heights serves both, and is then forgotten.
+        known: tuple[Contour, Rule] | None = self.__dict__.pop("_served", None)
+        if known is None or not _serves(known[0], line):
+            known = self.__dict__["_served"] = line, self._rule(line)
+        return known[1].spectrum(line)
+
+    def _rule(self, line: Contour) -> Rule:
+        """Return the rule for all pieces and the mass at loss 0, for heights up to the line's."""
         near, whole = not self.rare, self.whole
         size = self.cumulants(line.tilt).value if self.rare else 0.0
-        rules = [piece.rule(line.tilt, line.top, near, whole, size) for piece in self.pieces]
-        return self._joined(rules).spectrum(line)
+        stacks, alone = self._stacks
+        rules = [stack.joined(line) for stack in stacks]
+        for piece in alone:
+            rule = piece.rule(line.tilt, line.top, near, whole, size)
+            rules.append(rule.weighted(math.log(piece.weight)))
+        return self._joined(rules)
 
     def _joined(self, rules: list[Rule]) -> Rule:
-        """Return one rule with the nodes of all pieces, each with the weight of its piece."""
-        found = [(math.log(p.weight), rule) for p, rule in zip(self.pieces, rules, strict=True)]
-        wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
-        errors = [log_weight + float(np.max(rule.log_error)) for log_weight, rule in found]
-        plain = [rule.log_plain + w for w, rule in found if rule.log_plain is not None]
+        """Return one rule with the nodes of all pieces, which have the weights of their pieces."""
+        errors = [float(np.max(rule.log_error)) for rule in rules]
+        plain = [rule.log_plain for rule in rules if rule.log_plain is not None]
         # The moment minus 1 has its own digits only if every piece serves P's mass.
-        near = len(plain) == len(found)
+        near = len(plain) == len(rules)
         if not near and not self.rare:
             errors.append(LOG_OFF_ATOM)
         return Rule(
-            np.concatenate([rule.log_weight + log_weight for log_weight, rule in found]),
-            np.concatenate([rule.loss for _, rule in found]),
-            np.concatenate(wobbles),
-            np.concatenate([rule.slip for _, rule in found]),
+            np.concatenate([rule.log_weight for rule in rules]),
+            np.concatenate([rule.loss for rule in rules]),
+            np.concatenate([rule.wobble for rule in rules]),
+            np.concatenate([rule.slip for rule in rules]),
             float(spectra.log_total(np.array(errors))),
             self.atom,
             np.concatenate(plain) if near else None,
@@ -333,13 +366,21 @@ class Part(Moments):
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the cumulants of the mixture of the pieces and the atom."""
-        found = [(piece.weight, piece.cumulants(tilt)) for piece in self.pieces]
+        stacks, alone = self._stacks
+        found = [(piece.weight, piece.cumulants(tilt)) for piece in alone]
+        for stack in stacks:
+            found += [(1.0, Cumulants(*row)) for row in stack.cumulants(tilt).T.tolist()]
         return spectra.mix_cumulants([*found, (self.atom, Cumulants(0.0, 0.0, 0.0))])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return bounds on the moments at and above each height: see ``Moments.decay``."""
 
         def lost(at: Spectrum) -> Array:
-            return np.asarray(sum(piece.lost(at, heights) for piece in self.pieces))
+            stacks, alone = self._stacks
+            falls = [piece.lost(at, heights) for piece in alone]
+            for stack in stacks:
+                mass, width = (column.ravel() for column in stack.slabs(at))
+                falls.append(staircase.lost(mass, width, heights))
+            return np.asarray(sum(falls))
 
         return spectra.slab_decay(self.spectrum, tilt, heights, fine, lost)
