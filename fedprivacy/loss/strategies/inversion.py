@@ -34,6 +34,8 @@ _DEPTH = 27.0
 _MAX_POINTS = 1 << 14
 _CHEAP_POINTS = 1024
 _TRIES = 12
+_ROUGHLY = 0.9
+"""A bound whose log is above this share of log delta cannot suffice, even if that log is rough."""
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
@@ -151,6 +153,7 @@ class Chernoff(NamedTuple):
     here: Cumulants
 
 
+@functools.lru_cache(maxsize=8)
 def chernoff(moments: Moments, depth: float, near: Chernoff | None = None) -> Chernoff:
     """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``.
 
@@ -440,24 +443,39 @@ def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
     """
     moments = curve.moments()
     least = -math.log(delta) / epsilon if epsilon > 0.0 else math.inf
-    if any(_bounded(moments, times * least, delta, epsilon) for times in (1.5, 4.0)):
+    if _bounded(moments, 1.5 * least, delta, epsilon):
         return True
-    return _bounded(moments, chernoff(moments, -math.log(delta)).tilt, delta, epsilon)
+    if _may_be_bounded(moments, 4.0 * least, delta, epsilon):
+        return True
+    return _may_be_bounded(moments, chernoff(moments, -math.log(delta)).tilt, delta, epsilon)
 
 
-def _bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> bool:
-    """Return whether one moment shows that delta suffices.
+def _may_be_bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> bool:
+    """Return the same as ``_bounded``, after a cheap look at a few digits of the moment."""
+    if not 0.0 < tilt < 1e12:
+        return False
+    rough = _log_bound(tilt, epsilon, _cumulants(moments, tilt).value)
+    return rough <= _ROUGHLY * math.log(delta) and _bounded(moments, tilt, delta, epsilon)
+
+
+def _log_bound(tilt: float, epsilon: float, log_moment: float) -> float:
+    """Return the log of Chernoff's bound on delta.
 
     (1 - e^{x - L})^+ is at most c^c / (1 + c)^{1 + c} times e^{c (L - x)}, for any c > 0.
     """
+    # c log c - (1 + c) log(1 + c), written so that large c cause no cancellation.
+    return log_moment - tilt * epsilon - math.log1p(tilt) - tilt * math.log1p(1.0 / tilt)
+
+
+def _bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> bool:
+    """Return whether one moment shows that delta suffices."""
     if not 0.0 < tilt < 1e12:
         return False
     try:
-        log_delta = float(moments.spectrum(Contour(tilt, 0.0, 1)).log_moment) - tilt * epsilon
+        log_moment = float(moments.spectrum(Contour(tilt, 0.0, 1)).log_moment)
     except NoMoments:
         return False
-    # c log c - (1 + c) log(1 + c), written so that large c cause no cancellation.
-    log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
+    log_delta = _log_bound(tilt, epsilon, log_moment)
     size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
     # The rounding of the summands counts against the bound.
     return log_delta + TENS * size <= math.log(delta)

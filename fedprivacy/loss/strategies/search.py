@@ -192,7 +192,7 @@ class Lattices:
         """Refine until the interval is narrow enough, the lattice too large, or the time short."""
         if _useless(question):
             return _TOO_LARGE
-        step = self._first(question)
+        step = self.first_step(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
         too_wide = math.inf
         for _ in range(_ATTEMPTS):
@@ -228,7 +228,7 @@ class Lattices:
         return self.early and wanted < finest
 
     @staticmethod
-    def _first(question: Question) -> float:
+    def first_step(question: Question) -> float:
         """Return the first step: one that needs no rounding, or else a coarse one.
 
         Rounding is of order step^2 per round, and its sum reaches the tolerance.
@@ -238,6 +238,40 @@ class Lattices:
             return curve.support().mesh
         likely = math.sqrt(question.tolerance / (4.0 * count_of(curve)))
         return min(_FIRST * likely, _LARGEST_STEP)
+
+
+class CoarseLattice:
+    """One coarse lattice, if it shows that the number is below the floor or above the ceiling.
+
+    It is used for a few folds: their profiles have a kink at 0, so their lines are long.
+    """
+
+    def cost(self, question: Question) -> float | None:
+        """Return less than the cost of a line, for a fold with a floor or a ceiling."""
+        curve = question.curve
+        if not is_composed(curve) or not (question.floor > 0.0 or question.ceiling < math.inf):
+            return None
+        rounds = curve.components().rounds
+        short = count_of(curve) <= _SHORT and len(rounds) <= _KINDS
+        if not short or all(one.moments().part() is None for one, _ in rounds):
+            return None
+        return 4e-3
+
+    def answer(self, question: Question) -> Interval:
+        """Return the end that is compared with the floor, and that for the ceiling."""
+        found, tail_mass = _NOTHING, max(_NEGLIGIBLE * question.scale, 1e-290)
+        sides = ((Side.UP, question.floor > 0.0), (Side.DOWN, question.ceiling < math.inf))
+        for side in [side for side, compared in sides if compared]:
+            try:
+                one = convolved(question.curve, Lattices.first_step(question), side, tail_mass)
+            except TooLarge:
+                break
+            # Only the end on the lattice's own side holds.
+            low, high = question.on(one, one)
+            found = found._replace(high=high) if side is Side.UP else found._replace(low=low)
+            if met(question, found):
+                break
+        return found
 
 
 def _exact(curve: Curve) -> bool:
@@ -303,8 +337,13 @@ _PATIENCE = 0.1
 SMALL = 1 << 17
 """Lattices of at most this many points are refined even if the last step hardly helped."""
 _FEW = 64
+_HOPELESS = 16.0
+"""Lattices are left out if they would be wider than the known interval by more than this factor."""
+_SHORT, _KINDS = 300, 20
+"""Largest numbers of rounds, and of kinds of rounds, for which one coarse lattice is tried."""
 STRATEGIES: tuple[Strategy, ...] = (
     Reading(),
+    CoarseLattice(),
     Inverting(),
     # Up to this number of rounds a small lattice is faster than the many terms of a split.
     Lattices(SMALL, _FEW, 0.1),
@@ -365,7 +404,8 @@ def _upper(found: Sequence[Interval]) -> Interval:
 def _least(several: Sequence[Question]) -> Interval:
     """Return the interval of the smallest of several valid numbers."""
     found: list[Interval] = []
-    for question in several:
+    # The smallest comes first, so that the others need not be refined.
+    for question in sorted(several, key=_likely):
         # A number above a known one is not the smallest, so its exact value is irrelevant.
         known = min((one.high for one in found), default=math.inf)
         asked = replace(question, ceiling=min(question.ceiling, known))
@@ -375,6 +415,16 @@ def _least(several: Sequence[Question]) -> Interval:
         if found[-1].high <= question.floor or (found[-1].low == 0.0 and met(asked, found[-1])):
             break
     return _lower(found)
+
+
+def _likely(question: Question) -> float:
+    """Return a number that grows with the answer; 0 if moments do not tell it."""
+    if not isinstance(question, EpsilonAt):
+        return 0.0
+    with contextlib.suppress(NoMoments, ArithmeticError):
+        reach = inversion.chernoff(question.curve.moments(), -math.log(question.delta)).reach
+        return reach if math.isfinite(reach) else 0.0
+    return 0.0
 
 
 def _lower(found: Sequence[Interval]) -> Interval:
@@ -452,6 +502,8 @@ def _tried(question: Question) -> Interval:
             return Interval(Down(0.0), Up(question.floor), _INVERTED)
         costs = [(cost, way) for way in STRATEGIES if (cost := way.cost(question)) is not None]
         for _, way in sorted(costs, key=itemgetter(0)):
+            if isinstance(way, Lattices) and _cannot_help(question, found):
+                continue
             answer = _answer(way, question)
             found = answer.meet(found)
             if answer.reason == SETTLED:
@@ -463,6 +515,17 @@ def _tried(question: Question) -> Interval:
     except LateError:
         found = found._replace(reason=LATE)
     return found
+
+
+def _cannot_help(question: Question, found: Interval) -> bool:
+    """Return whether the finest lattice would leave an interval much wider than the known one.
+
+    The width of a lattice falls with the square of its step.
+    """
+    known = [(points, one.high - one.low) for one, points in question.on_lattices.values()]
+    points, width = max(known, default=(MAX_POINTS, 0.0))
+    reached = width * (points / MAX_POINTS) ** 2
+    return math.isfinite(width) and reached > _HOPELESS * (found.high - found.low)
 
 
 def _answer(way: Strategy, question: Question) -> Interval:

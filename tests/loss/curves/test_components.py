@@ -87,6 +87,25 @@ def test_mass_that_moves_within_q_counts_by_the_epsilon():
     assert trim(turned, 1e-12).curve == turned
 
 
+def test_a_rare_mean_of_q_that_is_far_away_is_left_out():
+    """Its mass counts e^35 times, and only a pair that gets much shorter is worth that."""
+    p = ((0.99, 0.0), (0.01 - 1e-9, 1.0), (1e-9, 40.0))
+    far, near = (
+        GaussianMix(1.0, p, ((0.99, 0.0), (0.01 - 1e-24, -1.0), (1e-24, mean)))
+        for mean in (-40.0, -1.5)
+    )
+    trimmed = trim(far, 1e-6)
+    assert len(trimmed.curve.p) == len(trimmed.curve.q) == 2
+    assert 1e-9 < trimmed.slack <= 1e-6 and trimmed.reach == 35.0
+    epsilons = np.linspace(0.0, trimmed.reach, 15)
+    before, after = (direct.delta(one, epsilons, Side.UP) for one in (far, trimmed.curve))
+    assert np.all(np.abs(before - after) <= trimmed.slack + 1e-14)
+    assert trim(near, 1e-6).curve.q == near.q and trim(near, 1e-6).reach == np.inf
+    # Turned around, that mass is P's and counts once.
+    turned = trim(near.swap(), 1e-6)
+    assert len(turned.curve.swap().q) == 2 and turned.slack < 1e-23
+
+
 def test_a_pair_that_would_lose_its_shape_is_kept():
     """Without its largest mean this pair's losses would be above 0 to the left."""
     q = 1e-14

@@ -6,11 +6,14 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
-from fedprivacy.loss import Gdp, Sampled
+from fedprivacy.loss import GaussianMix, Gdp, Sampled, orientations
+from fedprivacy.loss.curves.between import readings
 from fedprivacy.loss.curves.composed import compose
+from fedprivacy.loss.curves.curve import Swapped
 from fedprivacy.loss.curves.lattice import Side
 from fedprivacy.loss.strategies import convolution, search
 from fedprivacy.loss.strategies.queries import EpsilonAt, met
+from fedprivacy.rounding import Down, Up
 
 GAUSSIAN = compose([(Sampled(Gdp(1.0), 0.1), 40)])
 LAPLACE = (fp.Laplace(noise_multiplier=2.0) * 20).privacy_loss("zero_out").curve
@@ -95,3 +98,65 @@ def test_a_small_lattice_serves_more_rounds_before_they_are_cut():
     cut = search.Inverting(split=True).answer(question)
     assert low <= cut.high and cut.low <= high
     assert small.cost(EpsilonAt.of(LAPLACE, 1e-6, 1e-3, 0.0)) is None
+
+
+def replaced(rounds):
+    """Rounds with replacement: a fold, and a pair by way of the round without the unit."""
+    step = fp.Gaussian(noise_multiplier=1.3).sampled(fp.WithReplacement(10, population=1000))
+    return (step * rounds).privacy_loss("replace_one").curve
+
+
+def without_lines(self, question):
+    raise AssertionError("no line is needed")
+
+
+def test_a_coarse_lattice_shows_that_a_fold_does_not_matter(monkeypatch):
+    fold = readings(replaced(60))[0]
+    truth = asked(fold, 1e-5)
+    monkeypatch.setattr(search.Inverting, "answer", without_lines)
+    above = search.interval(EpsilonAt.of(fold, 1e-5, 1e-3, 0.0, 0.8 * truth.low))
+    assert 0.8 * truth.low < above.low <= truth.high
+    below = search.interval(EpsilonAt.of(fold, 1e-5, 1e-3, 1.2 * truth.high))
+    assert truth.low <= below.high <= 1.2 * truth.high
+
+
+@pytest.mark.parametrize("share", [0.999, 1.001])
+def test_a_fold_near_its_floor_is_answered_all_the_same(share):
+    fold = readings(replaced(60))[0]
+    truth = asked(fold, 1e-5)
+    found = search.interval(EpsilonAt.of(fold, 1e-5, 1e-3, share * truth.low))
+    assert found.low <= truth.high and found.high >= truth.low
+    assert found.high <= max(truth.high + 1e-3, share * truth.low)
+
+
+def test_the_smallest_of_several_is_the_same_in_any_order(monkeypatch):
+    curve = replaced(60)
+    found = asked(curve, 1e-5)
+    monkeypatch.setattr(search, "_likely", lambda question: 0.0)
+    other = search.interval(EpsilonAt.of(curve, 1e-5, 1.01e-3, 0.0))
+    each = [asked(one, 1e-5) for one in readings(curve)]
+    least = min(each, key=lambda one: one.high)
+    assert max(found.low, other.low, least.low) <= min(found.high, other.high, least.high)
+
+
+def test_a_pair_and_its_mirror_image_have_one_orientation():
+    pair = GaussianMix(1.3, ((0.9, 0.0), (0.1, 1.0)), ((0.9, 0.0), (0.1, -1.0)))
+    other = GaussianMix(1.3, ((0.9, 0.0), (0.1, 1.0)), ((0.8, 0.0), (0.2, -1.0)))
+    assert orientations(pair) == (pair,) and len(orientations(other)) == 2
+    ends = [asked(compose([(one, 50)]), 1e-6) for one in (pair, Swapped(pair))]
+    assert max(end.low for end in ends) <= min(end.high for end in ends)
+
+
+def test_a_lattice_that_would_be_far_too_wide_is_not_begun():
+    question = EpsilonAt.of(GAUSSIAN, 1e-6, 1e-3, 0.0)
+    close = search.Interval(Down(389.0), Up(389.002), "")
+    assert not search._cannot_help(question, close)
+    question.on_lattices[0.1] = (
+        search.Interval(Down(0.0), Up(1.0), ""),
+        convolution.MAX_POINTS // 16,
+    )
+    assert not search._cannot_help(question, close)
+    question.on_lattices[0.1] = search.Interval(Down(0.0), Up(600.0), ""), 1 << 17
+    assert search._cannot_help(question, close)
+    # It may still be the first to have an upper end.
+    assert not search._cannot_help(question, close._replace(high=Up(math.inf)))
