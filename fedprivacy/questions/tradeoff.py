@@ -13,8 +13,9 @@ It brackets t from both sides. The proofs are in ``docs/curves.md``.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ _ATTACKS = np.geomspace(1e-12, 0.5, 25)
 _UPPER_ONLY = 24
 """Number of evaluations for an accountant that has only upper ends."""
 _STUCK = "the tolerance was not reached"
+_ABOVE = "the curve is known only from above"
 _LATE = "the deadline came before the tolerance was reached"
 
 
@@ -184,6 +186,12 @@ class Sandwich:
         """Whether more evaluations are useless: it is late, or lower ends are unavailable."""
         return self.effort.late or self.effort.accountant != "pld"
 
+    @functools.cached_property
+    def above_only(self) -> bool:
+        """Whether no lower end is known, as for a replaced unit of a random allocation."""
+        low, high = np.max([half.ends(0.0) for half in self.halves], axis=0)
+        return bool(low == 0.0 and high > _SMALL)
+
     def cover(self, slack: float = 0.0) -> float:
         """Return a mu with t <= t_mu + slack at every rate; inf if none is known."""
         # t~(x) <= t(x + off) + off, and t(x + off) <= t(x) + t(off) as t is concave.
@@ -208,12 +216,19 @@ class Sandwich:
         If ``turned`` is False, the attacker claims P, and a false positive means that Q is true. If
         it is True, P and Q swap roles.
         """
-        low, high, _ = self._bracket(x, turned)
+        low, high, _ = self.bracket(x, self.points(turned))
         return low, high
 
-    def _bracket(self, x: Array, turned: bool) -> tuple[Array, Array, Array]:
-        """Return (low, high, the corner that gives low) of t at each x."""
+    def guide(self, turned: bool) -> CurvePoints:
+        """Return points that show where evaluations help; they certify nothing.
+
+        If there are no lower ends, the upper ends stand for the curve.
+        """
         points = self.points(turned)
+        return points._replace(low=points.high) if self.above_only else points
+
+    def bracket(self, x: Array, points: CurvePoints) -> tuple[Array, Array, Array]:
+        """Return (low, high, the corner that gives low) of t at each x."""
         corners, values = floor_of(points)
         lines = values + np.multiply.outer(x, corners)
         which = np.argmin(lines, axis=-1)
@@ -242,6 +257,8 @@ class Sandwich:
         self._narrow(x)
         if self.effort.late:
             return _LATE
+        if self.above_only:
+            return _ABOVE
         done = all(not len(self._open(x, turned)) for turned in (False, True))
         return "" if done else _STUCK + ("" if all(reached) else ": some loss is too large")
 
@@ -266,7 +283,7 @@ class Sandwich:
 
     def _open(self, x: Array, turned: bool) -> Array:
         """Return the corners a of brackets that are still too wide."""
-        low, high, corner = self._bracket(x, turned)
+        low, high, corner = self.bracket(x, self.guide(turned))
         gap = high - low
         return corner[(gap > self.tolerance * high) & (gap > _SMALL)]
 
@@ -330,14 +347,14 @@ def gaussian_ends(sandwich: Sandwich, slack: float) -> tuple[float, float]:
     if slack == 0.0 or not all([half.reach(slack) for half in halves]):
         return min(gaussian_floor(sandwich, slack), high), high
     for _ in range(_PASSES):
-        low = gaussian_floor(sandwich, slack)
+        aim = gaussian_floor(sandwich, slack, sandwich.guide)
         found = [_chord_mus(half.points(), slack) for half in halves]
         high = min(float(max(mus.max() for mus, _ in found)), high)
-        if high - low <= sandwich.tolerance * high or sandwich.settled:
+        if high - aim <= sandwich.tolerance * high or sandwich.settled:
             break
-        if not _split_all(halves, found, low * (1.0 + sandwich.tolerance) + 1e-12):
+        if not _split_all(halves, found, aim * (1.0 + sandwich.tolerance) + 1e-12):
             break
-    return min(low, high), high
+    return min(gaussian_floor(sandwich, slack), high), high
 
 
 def _split_all(halves: Iterable[Half], chords: list[tuple[Array, Array]], enough: float) -> bool:
@@ -395,16 +412,19 @@ def _mu(x: Array, rate: Array, up: bool) -> Array:
     return np.maximum(np.where(np.isfinite(gap), gap + (pad if up else -pad), gap), 0.0)
 
 
-def gaussian_floor(sandwich: Sandwich, slack: float) -> float:
+def gaussian_floor(
+    sandwich: Sandwich, slack: float, known: Callable[[bool], CurvePoints] | None = None
+) -> float:
     """Return a certified lower end of the smallest mu with t <= t_mu + slack, from known attacks.
 
-    The attacks have the false-positive rates of the known chords and of ``_ATTACKS``.
+    ``known`` replaces the certified points of each orientation. The attacks have the false-positive
+    rates of the known chords and of ``_ATTACKS``.
     """
     best = 0.0
     for turned in (False, True):
-        a, _, high = sandwich.points(turned)
-        x = np.concatenate([_ATTACKS, -np.diff(high) / np.diff(a)])
+        points = (known or sandwich.points)(turned)
+        x = np.concatenate([_ATTACKS, -np.diff(points.high) / np.diff(points.a)])
         x = x[(x > 0) & (x < 1)]
-        low, _ = sandwich.rates(x, turned)
+        low, _, _ = sandwich.bracket(x, points)
         best = max(best, float(np.max(_mu(x, low - slack, up=False), initial=0.0)))
     return best

@@ -8,7 +8,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import fedprivacy as fp
-from fedprivacy.questions.tradeoff import CurvePoints, floor_of, joined, lower_hull
+from fedprivacy.questions.effort import Effort
+from fedprivacy.questions.tradeoff import (
+    CurvePoints,
+    Sandwich,
+    floor_of,
+    gaussian_ends,
+    joined,
+    lower_hull,
+)
 
 BOUNDED = settings(
     derandomize=True,
@@ -165,3 +173,20 @@ def test_brackets_close_as_points_are_added(seed):
         assert np.all(low <= power(p, q, x) + 1e-13) and np.all(power(p, q, x) <= high + 1e-13)
         widths.append(float(np.max(high - low)))
     assert widths[2] < 0.5 * widths[1] < 0.25 * widths[0]
+
+
+def test_a_curve_known_only_from_above_is_asked_a_few_times():
+    """Without lower ends every bracket stays open: the upper ends show where to look."""
+    run = fp.Gaussian(noise_multiplier=1.2).sampled(fp.RandomAllocation(6))
+    loss = run.privacy_loss("replace_one")
+    sandwich = Sandwich(loss.curve, Effort("pld", 0.01))
+    x = np.array([0.01, 0.1])
+    assert sandwich.refine(x) == "the curve is known only from above"
+    assert gaussian_ends(sandwich, 1e-4)[0] == 0.0
+    assert sum(len(half.known) for half in sandwich.halves) < 100
+    low, high = sandwich.rates(x)
+    assert np.array_equal(low, x)
+    # More points would lower the upper ends by less than the tolerance.
+    for epsilon in np.linspace(0.0, 4.0, 20):
+        sandwich.near.ask_apart(float(epsilon))
+    assert np.all(high <= sandwich.rates(x)[1] * 1.01)
