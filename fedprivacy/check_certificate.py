@@ -24,6 +24,7 @@ import hashlib
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,17 +34,17 @@ from itertools import accumulate, chain, islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx, fmpq
+from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx, fmpq, fmpz_poly
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
-MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
+MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 1 << 17, 4_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
 POINTS, FINER, MOST_POINTS = (1 << 12, 1 << 14), (1 << 16, 1 << 18), 1 << 21
-FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
+FEW_ROUNDS, MOST_ROUNDS, UNIT, MOST_BITS = 64, 1 << 14, 64, 1 << 13
 ZERO, TINY = arb(0), arb(2) ** -110
-MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 64
+MOST_ATOMS, MOST_WAYS, CELLS, MOST_CUTS, MOST_MOVE = 40, 16, 64, 1 << 14, 100
 FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
@@ -57,6 +58,17 @@ class Refused(Exception):
 
 class Undecided(Exception):
     """An enclosure could not be made small enough."""
+
+
+SECONDS = 60.0
+"""Processor time of a check. Beyond it, what is left is not decided."""
+_STOP = [math.inf]
+
+
+def _in_time() -> None:
+    """Stop a loop whose length depends on the numbers of a document."""
+    if time.thread_time() > _STOP[0]:
+        raise Undecided(f"more than {SECONDS:g} s of processor time")
 
 
 # --- the question: which pairs ----------------------------------------------------------------
@@ -926,6 +938,7 @@ def _dense(tree: Tree, rounds: int) -> list[list[arb]]:
 
 def _change(tree: Tree, rounds: int, rule: Rule) -> tuple[arb, arb]:
     """Return bounds on the largest |C X|^2 over a rule's patterns and vectors of norm at most 1."""
+    _in_time()
     column = _column(tree, rounds)
     if column is not None:
         return _toeplitz_change(column, rule)
@@ -948,7 +961,8 @@ def _toeplitz_change(column: list[arb], rule: Rule) -> tuple[arb, arb]:
     if k == 1:
         return single, single
     if width <= b:  # no two columns of a unit share a row; later ones are shorter
-        total = sum((_squares(column[: n - r * b]) for r in range(k)), arb(0))
+        sums = list(accumulate((x * x for x in column), initial=ZERO))
+        total = sum((sums[n - r * b] for r in range(k)), ZERO)
         return total, total
     above, most = [], arb(0)
     for x in reversed(column):
@@ -1565,10 +1579,19 @@ class Piece:
         v, a, w, b = self._rough
         return (1 + s) * v - s * w + (a + s * (a - b)) ** 2 / 2
 
+    @property
+    def closed(self) -> bool:
+        """Whether moments have a form: plain, or one exponential on each side."""
+        return self.plain or (not self.gaussian and len(self.p) == len(self.q) == 1)
+
     def moment(self, s: Any) -> Any:
-        """Return the integral of P^(1 + s) Q^(-s), of a plain piece."""
+        """Return the integral of P^(1 + s) Q^(-s), of a piece with a form."""
         ((v, a),), ((w, b),) = self.p, self.q
-        return ((1 + s) * v.log() - s * w.log() + (a + s * (a - b)) ** 2 / 2).exp()
+        scale = (1 + s) * v.log() - s * w.log()
+        if self.gaussian:
+            return (scale + (a + s * (a - b)) ** 2 / 2).exp()
+        m = a + s * (a - b)
+        return ((scale + m * arb(self.high)).exp() - (scale + m * arb(self.low)).exp()) / m
 
     def logs(self, y: acb) -> tuple[acb, acb] | None:
         """Return (log Q over the base, L) at y, or None if a logarithm may meet its branch cut."""
@@ -1607,11 +1630,11 @@ class Pair:
 
     def curved(self) -> list[Piece]:
         """Return the pieces whose moments have no closed form."""
-        return [piece for piece in self.pieces if not piece.plain]
+        return [piece for piece in self.pieces if not piece.closed]
 
     def closed(self, s: Any) -> Any:
         """Return the moment of the other pieces."""
-        return sum((piece.moment(s) for piece in self.pieces if piece.plain), s * 0)
+        return sum((piece.moment(s) for piece in self.pieces if piece.closed), s * 0)
 
     def swap(self) -> Pair:
         """Return (Q, P)."""
@@ -1652,8 +1675,12 @@ def _monotone(piece: Piece) -> list[Piece]:
     if first == last:
         return [piece]
     low, high = piece.cross - 30, piece.cross + 30
-    while (rises(low) > 0) == (rises(high) > 0):
+    for _ in range(BITS):
+        if (rises(low) > 0) != (rises(high) > 0):
+            break
         low, high = 2 * low - piece.cross, 2 * high - piece.cross
+    else:
+        raise Undecided("where a loss turns")
     for _ in range(2 * BITS):
         middle = ((low + high) / 2).mid()
         low, high = (middle, high) if rises(middle) * rises(low) > 0 else (low, middle)
@@ -1789,6 +1816,8 @@ def _in_cells(far: arb, cells: int, below: Callable[[arb], tuple[arb, arb]]) -> 
 
     It is post-processing, so it only bounds from below; so do cells that are left out.
     """
+    if not far < MOST_MOVE:
+        raise Undecided("cells of so large a move")
     count = math.ceil((float(far) + 12) * cells)
     edges = [below(arb(k) / cells - 12) for k in range(count + 1)]
     ends = [(ZERO, ZERO), *edges, (arb(1), arb(1))]
@@ -1946,6 +1975,7 @@ def _groups(
     """Yield (shift, [(distance, share above)]) of the places of own + rest e^{-c distance}."""
     step, other, found, last = (-cell).exp(), rest, list[tuple[int, arb]](), 0
     for distance in range(span + 1):
+        _in_time()
         if distance >= ties:
             value = arb(1) if distance == 0 else own + other
             shift, up = _place_of(value, cell)
@@ -2176,6 +2206,8 @@ def _summed_rounds(f: Tree) -> Pair:
     of cells does not depend on which rounds the unit is in.
     """
     mu, chance = float(f["mu"]), f["take"] / f["rounds"] * f["share"] / 4
+    if mu > MOST_MOVE:
+        raise Undecided("cells of so large a move")
     hidden = -mu if f["opposite"] else 0.0
 
     def ratio(y: float) -> float:
@@ -2267,6 +2299,7 @@ def _above(piece: Piece, x: arb, share: arb, low: arb, high: arb) -> Iterator[ar
     """Yield the parts of P - e^x Q between two outcomes where it is above 0."""
     todo = [(low, high)]
     while todo:  # split where the sign of P - e^x Q is uncertain
+        _in_time()
         a, b = todo.pop()
         found = piece.logs(acb(a.union(b)))
         here, loss = piece.held(piece.p, a, b), arb("nan") if found is None else found[1].real
@@ -2380,6 +2413,7 @@ def _panels(
     rate = arb(64) / (15 * arb(RHO) ** (2 * ORDER) * (1 - arb(RHO) ** -2))
     todo = [((a + b) / 2, (b - a) / 2, 0) for a, b in legs]
     while todo:
+        _in_time()
         middle, half, depth = todo.pop()
         size = _edge(piece, tilt, top, middle, half)
         whole = arb("inf") if size is None else size * abs(half)
@@ -2421,6 +2455,7 @@ def _bounds(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
             yield arb("inf") if found is None else found[0].real.exp().upper() * abs(b - a), arb(0)
     todo = [(u, v, 0) for a, b in legs for u, v in pairwise(_cuts(a, b, up))]
     while todo:
+        _in_time()
         u, v, depth = todo.pop()
         falls = _falling(piece, tilt, acb(u.real.union(v.real), u.imag.union(v.imag)))
         if falls is not None:
@@ -2435,6 +2470,8 @@ def _cuts(a: acb, b: acb, up: float) -> list[acb]:
     """Return the cuts of a leg that is not on the real line."""
     if a.imag == b.imag:
         count = 0 if a.imag == 0 else math.ceil(abs(float((b - a).real / up)) * 4)
+        if count > MOST_CUTS:
+            raise Undecided("a path of too many cells")
         return [a + (b - a) * k / count for k in range(count + 1)] if count else []
     a, b = (b, a) if a.imag == 0 else (a, b)  # towards the real line by powers of 2
     return [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(400)] + [b]
@@ -2530,12 +2567,12 @@ class Line:
         self.covers: list[list[tuple[arb, arb, arb]]] = []
         for pair, _ in rounds if self.reaches else []:
             self.covers.append([x for one in pair.pieces for x in cover(one, self.tilt)])
-        self.jumps = _jumps(rounds)
+        self.jumps = _jumps(rounds, share * 1e-20)
         self.found: dict[int, list[acb]] = {}
         self.single: dict[tuple[float, float], arb] = {}
         self.between: dict[int, tuple[int, list[arb]]] = {}
         self.apart = self.jumps is not None
-        self.once = _others(rounds) if self.apart else []
+        self.once = _others(rounds, share * 1e-20) if self.apart else []
 
     def _flat(self, s: Any) -> list[Any]:
         """Return for each round the part of A(s) that does not fall: no loss, single outcomes."""
@@ -2653,6 +2690,7 @@ class Line:
                 [],
             )
             for k, here in enumerate(zip(*tables, strict=True)):
+                _in_time()
                 s = acb(self.tilt, k * self.spacing)
                 whole = [a + pair.still for a, (pair, _) in zip(here, self.rounds, strict=True)]
                 moment = _product(whole, [n for _, n in self.rounds])
@@ -2709,53 +2747,74 @@ def _product(numbers: list[Any], powers: list[int]) -> Any:
     return total
 
 
-def _others(rounds: list[tuple[Pair, int]]) -> list[tuple[list[tuple[arb, arb]], arb]]:
+def _others(
+    rounds: list[tuple[Pair, int]], small: float
+) -> list[tuple[list[tuple[arb, arb]], arb]]:
     """Return for each kind of rounds the single outcomes of all but one; [] if too many."""
     found = []
     for i in range(len(rounds)):
-        here = _jumps([(pair, n - (i == j)) for j, (pair, n) in enumerate(rounds)])
+        here = _jumps([(pair, n - (i == j)) for j, (pair, n) in enumerate(rounds)], small)
         if here is None or len(here[0]) > MOST_ONCE:
             return []
         found.append((here[0], here[1]))
     return found
 
 
-def _jumps(rounds: list[tuple[Pair, int]]) -> tuple[list[tuple[arb, arb]], arb] | None:
+def _jumps(
+    rounds: list[tuple[Pair, int]], small: float
+) -> tuple[list[tuple[arb, arb]], arb] | None:
     """Return the (P, Q) masses of all rounds' single outcomes, and P's mass of the omitted ones.
 
-    None if there are too many. The counts of the atoms leave the draws without loss.
+    None if there are too many of more than about ``small``. The counts of the atoms leave the draws
+    without loss.
     """
     every, rest = [(arb(1), arb(1))], arb(0)
     for pair, count in rounds:
         if count * sum(float(a) for a, _ in pair.atoms) > 150.0:
             return None
-        here = _drawn(pair, count)
+        here = _drawn(pair, count, small)
         if pair.atoms:
             total = (sum((a for a, _ in pair.atoms), arb(0)) + pair.still) ** count
             rest += total - sum((p for p, _ in here), arb(0))
-        if len(here) * len(every) > MOST_APART:
+        if len(here) * len(every) > 4 * MOST_APART:
             return None
-        every = [(p * u, q * v) for p, q in every for u, v in here]
+        both = [(p * u, q * v) for p, q in every for u, v in here]
+        every = [(p, q) for p, q in both if not p < small]
+        rest += sum((p for p, _ in both if p < small), arb(0))
+        if len(every) > MOST_APART:
+            return None
     return every, rest
 
 
-def _drawn(pair: Pair, count: int) -> list[tuple[arb, arb]]:
-    """Return the (P, Q) masses of how often each outcome is drawn; truncated if too many."""
-    found = [(arb(1), arb(1), count)]
+def _drawn(pair: Pair, count: int, small: float) -> list[tuple[arb, arb]]:
+    """Return the (P, Q) masses of how often each outcome is drawn; truncated if too many.
+
+    Of two outcomes with opposite losses, draws that differ equally often have one loss.
+    """
+    found: list[tuple[arb, arb, int, list[int]]] = [(arb(1), arb(1), count, [])]
     for a, b in pair.atoms:
-        more = (one for p, q, n in found for one in _times_drawn(a, b, p, q, n))
+        more = (each for one in found for each in _times_drawn(a, b, one, small))
         found = list(islice(more, MOST_APART + 1))
-    return [(p * pair.still**n, q * pair.still**n) for p, q, n in found]
+    turned = [(b.repr(), a.repr()) for a, b in pair.atoms]
+    opposite = len(turned) == 2 and turned[1] == (pair.atoms[0][0].repr(), pair.atoms[0][1].repr())
+    made: dict[Any, tuple[arb, arb]] = {}
+    for p, q, n, times in found:
+        name = times[0] - times[1] if opposite else tuple(times)
+        rest, (u, v) = pair.still**n, made.get(name, (ZERO, ZERO))
+        made[name] = u + p * rest, v + q * rest
+    return list(made.values())
 
 
-def _times_drawn(a: arb, b: arb, p: arb, q: arb, rounds: int) -> Iterator[tuple[arb, arb, int]]:
-    """Yield (P, Q, rounds left) for an outcome drawn 0, 1, ... times, while it may matter."""
-    ways = arb(1)
+def _times_drawn(
+    a: arb, b: arb, one: tuple[arb, arb, int, list[int]], small: float
+) -> Iterator[tuple[arb, arb, int, list[int]]]:
+    """Yield (P, Q, rounds left, counts) for an outcome drawn 0, 1, ... times, if it may matter."""
+    (p, q, rounds, times), ways = one, arb(1)
     for k in range(rounds + 1):
         mass = p * ways * a**k
-        if k > rounds * float(a) * 4 and float(mass) < 1e-45:
+        if k > rounds * float(a) * 4 and float(mass) < small:
             return
-        yield mass, q * ways * b**k, rounds - k
+        yield mass, q * ways * b**k, rounds - k, [*times, k]
         ways = ways * (rounds - k) / (k + 1)
 
 
@@ -2788,39 +2847,99 @@ class Lattice:
             Spread(pair, self.h, k, self.up - self.first + self.count, small)
             for k, (pair, _) in zip(firsts, rounds, strict=True)
         ]
+        self.size = self.up - self.first + 1
+        exponents = (-small.log(), x - small.log())  # an error of Q's masses counts e^x times
+        self.bits = [UNIT + math.ceil(float(each / arb(2).log())) for each in exponents]
+        if self.bits[1] > MOST_BITS:
+            raise Undecided("so small a delta, or so large a loss")
+        sides = zip(*(one.both() for one in self.spreads), strict=True)
+        self.masses = [
+            [Masses.of(each, bits) for each in every]
+            for every, bits in zip(sides, self.bits, strict=True)
+        ]
 
     def delta(self, x: arb) -> arb:
         """Return a ball that contains delta at x."""
-        counts, whole = [n for _, n in self.rounds], self.up - self.first + 1
-        ctx.cap = whole + self.count
-        masses = self._composed(counts)[:whole]
-        kept = sum(masses, arb(0))
-        factor, low = (-self.h).exp(), (-self.first * self.h).exp()
-        other = low * arb_poly(masses)(factor)
+        counts = [n for _, n in self.rounds]
+        kept, other = (self._composed(counts, side) for side in (0, 1))
         lost = sum((n * one.lost for n, one in zip(counts, self.spreads, strict=True)), arb(0))
         p, q = (_product([one.held[k] for one in self.spreads], counts) for k in (0, 1))
-        found = p - kept - x.exp() * (q - other)
+        found = p - kept.sum() - x.exp() * (q - other.sum())
         slip = 2 * self.count * SLIP
         most = (found + lost + slip).upper()
         return arb(found - self._added(counts) - slip).lower().max(arb(0)).union(arb(most))
 
-    def _composed(self, counts: list[int]) -> list[arb]:
-        total = arb_series([1])
-        for one, n in zip(self.spreads, counts, strict=True):
-            total = total * _power(arb_series(one.masses), n)
-        return total.coeffs() + [arb(0)] * (ctx.cap - len(total.coeffs()))
+    def _composed(self, counts: list[int], side: int) -> Masses:
+        """Return the masses of P (side 0) or Q of a number of rounds of each kind, up to x."""
+        total = Masses([1 << self.bits[side]], 0, self.bits[side])
+        for masses, n in zip(self.masses[side], counts, strict=True):
+            if n:
+                total = total.times(masses.power(n, self.size), self.size)
+        return total
 
     def _added(self, counts: list[int]) -> arb:
         """Return a bound on the total growth of delta by spreading, over all rounds."""
         total = arb(0)
         for i, one in enumerate(self.spreads):
-            others = self._composed([n - (i == j) for j, n in enumerate(counts)])
+            others = self._composed([n - (i == j) for j, n in enumerate(counts)], 0)
             gaps = _widened(one.gaps, self.count)  # of cells from one.first - count on
             at = self.up - self.first + self.count  # the index of the gap where R is least
-            skipped = max(0, at + 1 - len(gaps))
-            pairs = zip(others[skipped:], reversed(gaps[: at + 1]), strict=False)
-            total += counts[i] * sum((mass * gap for mass, gap in pairs if gap), arb(0))
+            total += counts[i] * others.mean(at, gaps)
         return total
+
+
+@dataclass(frozen=True)
+class Masses:
+    """Masses in units of 2^-bits from a point on; ``error`` bounds the sum of their errors."""
+
+    units: list[int]
+    error: int
+    bits: int
+
+    @classmethod
+    def of(cls, masses: list[arb], bits: int) -> Masses:
+        """Return masses with 0 or more at every point, rounded to units."""
+        units, error = list[int](), 0
+        for mass in masses:
+            low, high = ((end * arb(2) ** bits).floor() for end in (mass.lower(), mass.upper()))
+            units.append(_integer(low))
+            error += _integer(high) + 1 - units[-1]
+        return cls(units, error, bits)
+
+    def times(self, other: Masses, size: int) -> Masses:
+        """Return the masses of sums, of at most ``size`` points."""
+        _in_time()
+        product = fmpz_poly(self.units) * fmpz_poly(other.units)
+        units = [int(x) >> self.bits for x in product.coeffs()[:size]]
+        sums = [sum(map(abs, one.units)) for one in (self, other)]
+        slips = self.error * (sums[1] + other.error) + other.error * sums[0]
+        return Masses(units, (slips >> self.bits) + 1 + len(units), self.bits)
+
+    def power(self, n: int, size: int) -> Masses:
+        """Return the masses of sums of ``n`` losses."""
+        found = self
+        for bit in bin(n)[3:]:
+            found = found.times(found, size)
+            found = found.times(self, size) if bit == "1" else found
+        return found
+
+    def sum(self) -> arb:
+        """Return a ball that contains the sum."""
+        return (arb(sum(self.units)) + arb(0, self.error)) / arb(2) ** self.bits
+
+    def mean(self, at: int, gaps: list[float]) -> arb:
+        """Return a bound on the sum of mass k times the gap at ``at`` - k."""
+        start = max(0, at + 1 - len(gaps))
+        pairs = zip(self.units[start:], reversed(gaps[: at + 1]), strict=False)
+        total = sum((mass * arb(gap) for mass, gap in pairs if gap and mass), arb(0))
+        return (total + self.error * arb(max(gaps))) / arb(2) ** self.bits
+
+
+def _integer(x: arb) -> int:
+    found = x.unique_fmpz()
+    if found is None:
+        raise Undecided("a mass of a lattice")
+    return int(found)
 
 
 class Spread:
@@ -2835,6 +2954,14 @@ class Spread:
             self._put(a, b, _place((a / b).log(), h))
         for piece in pair.pieces:
             self._cut(piece, small)
+
+    def both(self) -> tuple[list[arb], list[arb]]:
+        """Return the masses of P and of Q."""
+        step, at, other = (-self.h).exp(), (-self.first * self.h).exp(), []
+        for mass in self.masses:
+            other.append(mass * at)
+            at = at * step
+        return self.masses, other
 
     def _put(self, p: arb, q: arb, k: int) -> None:
         """Spread masses whose loss is between the points k and k + 1."""
@@ -2886,11 +3013,13 @@ def _within(piece: Piece, small: arb) -> tuple[arb, arb, arb]:
     if low is None:
         low = (piece.cross if high is None else high.min(piece.cross)).mid()
         while not piece.held(piece.p, None, low) < small:
+            _in_time()
             low -= 1
         lost += piece.held(piece.p, None, low)
     if high is None:
         high = (piece.cross if piece.low is None else low.max(piece.cross)).mid()
         while not piece.held(piece.p, high, None) < small:
+            _in_time()
             high += 1
         lost += piece.held(piece.p, high, None)
     turned = _rising(piece, high)[0] < _rising(piece, low)[0]
@@ -2918,6 +3047,7 @@ def _rising(piece: Piece, y: arb) -> tuple[arb, arb]:
 def _meeting(piece: Piece, target: arb, a: arb, b: arb, step: arb) -> tuple[arb, arb]:
     """Return (y, L' at y) between a and b with L equal to the target, up to SLIP."""
     y = (a + step).mid()
+    _in_time()
     for _ in range(400):
         if not (y - a) * (b - y) > 0:
             y = ((a + b) / 2).mid()
@@ -2991,7 +3121,7 @@ class Run:
             yield arb(0)
         elif [n for _, n in self.rounds] == [1]:
             yield alone(self.rounds[0][0], arb(x), arb(share))
-        elif share > 0:  # a line is faster for many rounds; for few, the document suggests one
+        else:  # a line is faster for many rounds; for few, the document suggests one
             few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
             ways: list[Callable[[float, float], Iterator[arb]]]
             coarse, fine = (partial(self.on_lattices, points) for points in (POINTS, FINER))
@@ -3064,19 +3194,28 @@ class Run:
         """Return whether delta(x) is at most a value. False means it is at least the value."""
         if value >= 1:
             return True
+        if value == 0:
+            return self._never(x)
         apart = self.apart(x)
         for found in self.enclosures(x, value):
             if found + apart <= value or found + apart >= value:
                 return bool(found + apart <= value)
-        # a sum of logarithms, equal to the end if 40 digits agree
-        if value == 0 and apart == 0:
-            return bool(self.largest() - x < 1e-40)
         raise Undecided(f"delta at epsilon {x!r} against {value!r}")
+
+    def _never(self, x: float) -> bool:
+        """Return whether delta(x) is 0; False if it is certainly more."""
+        apart, largest = self.apart(x), self.largest()
+        # a sum of logarithms, equal to the end if 40 digits agree
+        if apart == 0 and (math.isinf(x) or largest - x < 1e-40):
+            return True
+        if apart >= 0 and largest > x:
+            return False
+        raise Undecided(f"a delta of 0 at epsilon {x!r}")
 
 
 def _number(value: Any) -> float:
-    if value != "inf" and type(value) not in (int, float):
-        raise Refused(f"{value!r} is not a number")
+    if value != "inf" and (type(value) not in (int, float) or not value >= 0):
+        raise Refused(f"{value!r:.40} is not a number of at least 0")
     return float(value)
 
 
@@ -3282,12 +3421,15 @@ def judged(document: Any) -> tuple[dict[str, str], list[str]]:
     if not isinstance(document, dict):
         kind = type(document)
         raise Refused(f"a certificate is a JSON object, not {_WORDS.get(kind, kind.__name__)}")
+    _STOP[0] = time.thread_time() + SECONDS
     try:
         return _checked(document)
     except KeyError as problem:
         raise Refused(f"the field {problem.args[0]!r:.40} is missing") from problem
     except (*_MISSHAPEN, LookupError, ArithmeticError, RecursionError) as problem:
         raise Refused(f"a field has the wrong type ({problem!s:.100})") from problem
+    finally:
+        _STOP[0] = math.inf
 
 
 _WORDS = {
@@ -3326,11 +3468,23 @@ def _checked(document: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     )
     question = Question(epsilon, given)
     found = {
-        "upper": verdict(question.below, dominating, high, math.inf),
-        "lower": verdict(question.above, shown, _number(bound["lower"]), 0.0),
+        # A stated pair claims the upper end for itself, and the lower end of the resolution.
+        "upper": verdict(
+            question.below,
+            dominating,
+            high,
+            math.inf,
+            question.beyond,
+            dominating if stated else shown,
+        ),
+        "lower": verdict(
+            question.above, shown, _number(bound["lower"]), 0.0, question.short, dominating
+        ),
     }
-    if stated:  # the resolution is that of the stated pairs
-        found["resolution"] = verdict(question.above, dominating, low, 0.0)
+    if stated:
+        found["resolution"] = verdict(
+            question.above, dominating, low, 0.0, question.short, dominating
+        )
     return found, plans[0].trusts
 
 
@@ -3356,11 +3510,33 @@ class Question:
             return any(not end > run.largest() for run in runs)
         return any(not run.at_most(*self._at(end)) for run in runs)
 
+    def beyond(self, runs: list[Run], end: float) -> bool:
+        """Return whether the true value is more than this end."""
+        if self.given == 0 and self.epsilon:
+            return any(run.apart(end) == 0 and run.largest() > end for run in runs)
+        return self.above(runs, end)
 
-def verdict(
-    holds: Callable[[list[Run], float], bool], ways: Ways, end: float, trivial: float
-) -> str:
-    """Return in words whether an end holds; one of the ways to see the run is enough."""
+    def short(self, runs: list[Run], end: float) -> bool:
+        """Return whether the true value is less than this end."""
+        if self.given == 0 and self.epsilon:
+            return all(run.apart(end) == 0 and run.largest() < end for run in runs)
+        return self.below(runs, end)
+
+
+Test = Callable[["list[Run]", float], bool]
+
+
+def verdict(holds: Test, ways: Ways, end: float, trivial: float, fails: Test, others: Ways) -> str:
+    """Return in words whether an end holds; one of the ways to see the run is enough.
+
+    Args:
+        holds: whether one way shows that the end is true.
+        ways: the ways to see the run.
+        end: the end.
+        trivial: the value that is always true.
+        fails: whether one of the ways ``others`` shows that the end is false.
+        others: ways that bound the true value from the other side.
+    """
     if end == trivial:
         return "proved"
     problems, count = [], 0
@@ -3373,9 +3549,12 @@ def verdict(
                 problems.append("a finer grid may prove more")
         except Undecided as problem:
             problems.append(str(problem))
-    if not count:
-        return "not decided (no pair is known)"
-    return f"not decided ({problems[0]})" if problems else "wrong"
+    for runs in others:
+        with suppress(Undecided):
+            if fails(runs, end):
+                return "wrong"
+    reasons = problems or ["no pair is known" if not count else "another pair may prove it"]
+    return f"not decided ({reasons[0]})"
 
 
 class Ways:
@@ -3391,7 +3570,7 @@ class Ways:
             yield one
 
 
-LONGEST = 2**26
+LONGEST = 2**23
 """Largest number of characters of a certificate."""
 
 
