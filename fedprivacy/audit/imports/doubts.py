@@ -19,12 +19,9 @@ from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain
 from .fields import empty as _empty
 from .fields import value_words as _value_words
 from .fields import words_in as _words
-from .words import CLIPS, NOISE, STEPS, federated, says
+from .words import CLIPS, NOISE, PRIVACY, STEPS, SWITCHES, federated, says
 
-_PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
-_SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
-"""YAML reads the name on as true."""
-
+_PRIVATE = PRIVACY | {"opacus", "noise"}
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
 _OFF |= {"false", "null", "noiseless"}
 _NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass", "dont"}
@@ -279,7 +276,7 @@ def switched_off(fields: Fields) -> Field | None:
         if not _words(one.place) & _PRIVATE or part & {"scheduler", "schedule", "decay"}:
             continue
         flag = as_flag(one.value)
-        if flag is False and (words & _SWITCHES or words <= _PRIVATE | {"is", "with"}):
+        if flag is False and (words & SWITCHES or words <= _PRIVATE | {"is", "with"}):
             return one
         if flag is True and words & _NEGATIONS:
             return one
@@ -329,7 +326,7 @@ def clip_off(one: Field) -> bool:
         return False
     said = _value_words(one)
     none = bool(said) and said <= {"none", "off", "disabled", "no", "null"}
-    switch = about or (part and words & (_SWITCHES | (_TYPES if none else set())))
+    switch = about or (part and words & (SWITCHES | (_TYPES if none else set())))
     return bool((flag is False or none) and switch)
 
 
@@ -339,7 +336,7 @@ def without_poisson(one: Field) -> bool:
     if words & {"loss", "nll", "regression", "glm", "noise", "image", "data"} or flag is None:
         return False
     part = _words(one.place.rpartition(".")[0].rpartition(".")[2])
-    switch = "poisson" in words or ("poisson" in part and words & _SWITCHES)
+    switch = "poisson" in words or ("poisson" in part and words & SWITCHES)
     return bool(switch and flag is bool(words & _NEGATIONS))
 
 

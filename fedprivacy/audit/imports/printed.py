@@ -21,10 +21,12 @@ from .words import (
     DELTA,
     EPSILON,
     NOISE,
+    PRIVACY,
     RATE,
     RECORDS,
     ROUNDS,
     STEPS,
+    SWITCHES,
     UNCLEAR,
 )
 
@@ -60,7 +62,7 @@ def settings_in(text: str) -> Any:
     if len(found) == 1:
         name, settings = found[0]
         # A switch in DPConfig(enabled=False) is about privacy by the name of the call.
-        own = {*plain_name(name).split("_")} & _PRIVATE and settings.keys() & _SWITCHES
+        own = {*plain_name(name).split("_")} & PRIVACY and settings.keys() & SWITCHES
         return {**({name: settings} if own else settings), **more, **_beside(text, settings)}
     # Parts of one run have different names. Settings of one name are several runs.
     if len({*names}) == len(names):
@@ -72,8 +74,6 @@ def settings_in(text: str) -> Any:
     return [{**settings, **more} for _, settings in found]
 
 
-_PRIVATE = {"dp", "privacy", "private", "dpsgd", "ldp"}
-_SWITCHES = {"enable", "enabled", "use", "active", "on", "apply"}
 _CLIENTS = re.compile(
     r"\b(?:federated|fedavg|fedprox|fedsgd|flwr|clients_per_round|num_clients|client_fraction)\b",
     re.ASCII | re.IGNORECASE,

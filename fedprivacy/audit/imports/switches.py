@@ -7,9 +7,10 @@ import re
 from ...relations import Unit
 from .draft import Draft
 from .fields import Field, as_flag, as_number, empty, plain_name, value_words, words_in
+from .words import PRIVACY, SWITCHES
 
 _NOISE = {"noise", "sigma", "noisy"}
-_PRIVATE = {*_NOISE, "dp", "ldp", "privacy", "private", "differential", "dpsgd"}
+_PRIVATE = PRIVACY | _NOISE
 _CLIP = {"clip", "clipping", "clipped", "clipper"}
 _CHANGES = re.compile(r"(?:schedul|decay|anneal|dynamic|ramp|adaptive|growth|gamma)")
 """Beginnings of words for a number that changes during a run."""
@@ -64,7 +65,7 @@ def _set(one: Field, parts: dict[str, list[Field]]) -> bool:
     if one.value != {}:
         return not empty(one.value) and not value_words(one) & _CONSTANT
     inside = parts.get(one.place, [])
-    off = (each for each in inside if each.name in ("enabled", "enable", "use", "active", "true"))
+    off = (each for each in inside if each.name in SWITCHES)
     if any(as_flag(each.value) is False for each in off):
         return False
     kinds = [each for each in inside if each.name in ("type", "kind", "name", "mode", "schedule")]

@@ -56,6 +56,11 @@ RECORDS: tuple[str, ...] = ("dataset_size", "train_size", "trainset_size", "num_
 RECORDS += ("sample_size", "num_examples", "num_samples", "n_train", "num_train_examples")
 RECORDS += ("number_of_examples", "num_train", "training_set_size", "n_samples")
 
+PRIVACY = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd"}
+"""Words of fields about privacy."""
+SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
+"""Words of a field that turns a part of a run on or off. YAML reads the name on as true."""
+
 _ADJACENCY: tuple[str, ...] = ("adjacency", "neighboring_relation", "neighbouring_relation")
 _ADJACENCY += ("neighbor_relation", "neighbour_relation", "neighboring", "neighbouring")
 _ADJACENCY += ("neighborhood", "neighbourhood", "neighbors", "neighbours", "dp_definition")

@@ -18,7 +18,7 @@ LOCALS = {
     "network": ((10, 1), (10, 10), (10, 50)),
 }
 """(K, T) of Figure 4, and of Figures 5 and 7."""
-SHORTER = ((1, 1), (1, 10), (1, 20), (50, 1), (50, 10), (50, 20), (100, 1))
+SHORTER = ((1, 1), (1, 10), (1, 20), (1, 100), (50, 1), (50, 10), (50, 20), (100, 1))
 """(K, T) that the documentation has in place of T = 50."""
 STEP_SIZES = {1: 6.4e-3, 10: 1.6e-3, 50: 4e-4, 100: 2e-4}
 """K -> a step size near the best of up to T = 20; T = 50 and 100 are not tuned."""
