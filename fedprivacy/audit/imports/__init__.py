@@ -208,6 +208,9 @@ def _plain_text(content: Content, name: str, stated: Stated, claim: Claim) -> No
         values = {numbers[each] for each in names if each in numbers}
         if len(values) == 1:
             given[option] = values.pop()
+    # Text writes 10^-5, whose first number is no delta.
+    if not 0 < float(given.get("delta", 0.5)) < 1:
+        given.pop("delta")
     # Their noise is on another sum, or switched off: the number is not the multiplier.
     if "microbatches" in numbers or _SWITCHED_OFF.search(content.values):
         given.pop("noise_multiplier", None)
@@ -258,6 +261,10 @@ _OTHER_FORMS = (
     (
         re.compile(r"\\begin\{(?:tabular|longtable)|^[ \t]*\|.*\|[ \t]*$", re.M),
         " Save its table as CSV with one run a row.",
+    ),
+    (
+        re.compile(r"^(?:resource|variable|module|provider|locals|data)\b[^\n{]{0,200}\{", re.M),
+        " If it is Terraform, a run may replace its values.",
     ),
     (
         re.compile(r"^[ \t]{0,40}[\w.-]{1,80}[ \t]{0,9}[=:]?[ \t]{0,9}(?:\[[ \t]{0,9})?\{", re.M),

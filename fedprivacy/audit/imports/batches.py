@@ -9,7 +9,7 @@ from ...relations import Unit
 from .draft import Draft
 from .fields import Field, as_number, of_a_test, words_in
 from .trace import Sampling
-from .words import BATCH, RECORDS, federated
+from .words import BATCH, NOISE, RATE, RECORDS, federated
 
 _GATHERS = re.compile(
     r"(?:^|_)(?:\w*accum\w*|virtual|iter_size|update_freq|n?_?acc_steps|grad_acc|world_size|n_?gpus?"
@@ -32,6 +32,62 @@ def check(draft: Draft) -> None:
         _gathered(draft)
     _larger_batch(draft)
     _larger_share(draft)
+    if draft.facts.get("unit") is not Unit.CLIENT:
+        _other_rate(draft)
+        _per_device(draft)
+
+
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,9})?) ?%", re.ASCII)
+_DRAWING = {"sampling", "subsampling", "sample", "subsample", "participation", "fraction", "rate"}
+
+
+def _share(one: Field) -> float | None:
+    """Return the share that a field states: a number of at most 1, or a percentage."""
+    text = _PERCENT.fullmatch(one.value.strip()) if isinstance(one.value, str) else None
+    share = as_number(one.value) if text is None else float(text[1]) / 100.0
+    return share if share is not None and 0 < share <= 1 else None
+
+
+def _other_rate(draft: Draft) -> None:
+    """Ask for the rate if the file has a second one."""
+    rate = draft.facts.get("sampling_probability")
+    noises = {one.place.rpartition(".")[0] for one in draft.fields.every if one.name in NOISE}
+    if rate is None:
+        return
+    for one in draft.fields.every:
+        known, share = one.name in RATE, _share(one)
+        known |= one.name == "q" and one.place.rpartition(".")[0] in noises
+        known |= (
+            isinstance(one.value, str)
+            and "%" in one.value
+            and words_in(one.name) & _DRAWING != set()
+        )
+        other = share is not None and not rate / _SLACK <= share <= rate * _SLACK
+        if known and other and draft.about_the_run(one) and not of_a_test(one):
+            _ask(draft, f"{rate:g} in the file, and {one}")
+            return
+
+
+def _per_device(draft: Draft) -> None:
+    """Ask for the rate if it may be that of one device, and the file does not count the devices."""
+    every = [one for one in draft.fields.every if not of_a_test(one)]
+    one = next((one for one in every if _of_a_device(one)), None)
+    if one is None or _counts_devices(draft) or federated(draft.fields):
+        return
+    why = f"{one}, and the number of devices is not in the file"
+    rate, size = draft.facts.get("sampling_probability"), _least(draft, RECORDS)
+    if _known(draft):
+        # A share of several such batches counts the devices.
+        if not (rate and size and rate * size > _SLACK * (as_number(one.value) or math.inf)):
+            _ask(draft, why)
+    else:
+        draft.ask("sampling_probability", why)
+
+
+def _counts_devices(draft: Draft) -> bool:
+    """Return whether the file has the number of devices, which ``_gathered`` takes into account."""
+    every = (one for one in draft.fields.every if _GATHERS.search(one.name))
+    return any(words_in(one.name) & _DEVICES and not of_a_test(one) for one in every)
 
 
 def _multiple(one: Field) -> float:
@@ -114,7 +170,7 @@ def _larger_batch(draft: Draft) -> None:
         if not _is_batch(one) or of_a_test(one) or many is None:
             continue
         larger = many > least and (one.place not in used or one.name != "batch_size")
-        if larger or _of_a_device(one):
+        if larger or (_of_a_device(one) and not _counts_devices(draft)):
             _ask(draft, f"{one}, where the batch was taken for {least:g}")
             size = _least(draft, RECORDS)
             if size and larger and draft.facts.get("unit") is not Unit.CLIENT:

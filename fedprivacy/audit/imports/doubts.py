@@ -7,19 +7,18 @@ a field never changes a number. It makes the fact a question, which the user ans
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from ...relations import Unit
-from . import batches, sweeps, switches
+from . import batches, counts, sweeps, switches
 from .draft import Draft, refuse_unauditable
 from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
 from .fields import empty as _empty
 from .fields import value_words as _value_words
 from .fields import words_in as _words
-from .words import CLIPS, NOISE, PRIVACY, STEPS, SWITCHES, federated, says
+from .words import CLIPS, NOISE, PRIVACY, STEPS, SWITCHES, is_infinite, says
 
 _PRIVATE = PRIVACY | {"opacus", "noise"}
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
@@ -79,9 +78,6 @@ _NO_TRIALS = {
     "patience",
     "between",
 }
-EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
-EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
-_STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
 _BEGUN = {"start_step", "start_epoch", "initial_step", "start_iteration", "step_offset"}
 _UNITS = {"group_by", "group_key", "group_column", "privacy_key", "privacy_id", "entity"}
 _UNITS |= {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
@@ -124,8 +120,7 @@ def check(draft: Draft, name: str) -> None:
     _shuffled(draft)
     _parts(draft)
     batches.check(draft)
-    _of_epochs(draft)
-    _more_steps(draft)
+    counts.check(draft)
     _noise(draft)
     _not_on_gradients(draft)
     _defaults(draft)
@@ -353,7 +348,7 @@ def _clip(draft: Draft, one: Field) -> None:
         # A trainer has its own clip of the mean, which may be off.
         if not words & {"grad", "gradient", "gradients"} or _words(one.place) & _PRIVATE:
             draft.unclipped = one
-    elif one.name in _CLIPS and norm is not None and norm >= _NO_CLIP:
+    elif _of_a_clip(one) and ((norm is not None and norm >= _NO_CLIP) or is_infinite(one.value)):
         why = "a norm this large leaves contributions unclipped; state the noise over another norm"
     elif one.place in draft.fields.used or _empty(one.value):
         return
@@ -374,6 +369,11 @@ def _clip(draft: Draft, one: Field) -> None:
         why = "the noise over the clip norm counts, whatever sensitivity it was computed for"
     if why and draft.facts.get("noise_multiplier") != 0:
         draft.ask("noise_multiplier", f"{one}: {why}")
+
+
+def _of_a_clip(one: Field) -> bool:
+    """Return whether a field is a clip norm, also with a word more: ``max_grad_norm_actual``."""
+    return one.name in _CLIPS or _words(one.name) >= {"max", "grad", "norm"}
 
 
 def _size(value: Any) -> float | int | None:
@@ -401,65 +401,11 @@ def _counts_runs(one: Field) -> bool:
 def _microbatches(draft: Draft, one: Field) -> None:
     """Ask for the noise if parts of a batch are clipped in place of records."""
     named = _words(one.name) & {"microbatch", "microbatches"} and _size(one.value) is not None
+    # Parts of one record are records.
+    named = named and (one.name, one.value) != ("microbatch_size", 1)
     if named and one.place not in draft.fields.used:
         why = f"{one}: with microbatches a record moves the sum by two clip norms"
         draft.ask("noise_multiplier", why)
-
-
-def _of_epochs(draft: Draft) -> None:
-    """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
-    epochs = [one for one in draft.fields.every if one.name in EPOCHS]
-    many = {as_number(one.value) for one in epochs if draft.about_the_run(one)} - {None}
-    rounds, rate = (draft.facts.get(name) for name in ("rounds", "sampling_probability"))
-    steps = [one for one in draft.fields.used.values() if as_number(one.value) == rounds]
-    at = next((one for one in draft.fields.every if one.name in ("epoch", "current_epoch")), None)
-    if at is not None and any(one.name in _STEPS for one in steps):
-        draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
-    number = max((value for value in many if value is not None), default=0)
-    # A larger share makes fewer rounds; the least one was divided by this factor.
-    share = rate or draft.least_rate * 1.05
-    if rounds is None and share and draft.facts.get("unit") != Unit.CLIENT:
-        draft.least_rounds = (
-            0 if federated(draft.fields) else math.floor(0.99 * (number - 1) / share)
-        )
-    if not many or rounds is None or not steps:
-        return
-    if rate is None and number > 1 and any(one.name in _STEPS for one in steps):
-        draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
-    # Both may be true, if the run ended early or the epochs are of something else.
-    elif rate and rounds < 0.99 * (number - 1) / rate:
-        draft.ask("rounds", f"{rounds} in the file, where {steps_of(number, rate)}")
-
-
-_COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}
-_IN_ALL = {"total", "num", "n", "max", "train", "training", "optimizer", "global", "run"}
-_OTHER_STEPS = {"warmup", "eval", "log", "logging", "save", "every", "local", "per", "epoch"}
-_OTHER_STEPS |= {"interval", "accumulation", "decay", "val", "test", "inner", "diffusion", "ppo"}
-_OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "sampling"}
-
-
-def _more_steps(draft: Draft) -> None:
-    """Ask for the rounds if another field counts more steps of the run."""
-    rounds = draft.facts.get("rounds")
-    if not isinstance(rounds, int | float) or draft.facts.get("unit") is Unit.CLIENT:
-        return
-    for one in draft.fields.every:
-        words, many = _words(one.name), as_number(one.value)
-        if many is None or one.place in draft.fields.used or words & _OTHER_STEPS:
-            continue
-        if words & _COUNTED and words & _IN_ALL and many > rounds and not of_a_test(one):
-            draft.ask("rounds", f"{rounds:g} in the file, and {one}")
-            return
-
-
-def steps_of(epochs: float | None, rate: float | None) -> str:
-    """Return the number of steps of some epochs, in words."""
-    if epochs is None:
-        return "how many steps ran"
-    if rate is None or not 0 < rate <= 1:
-        return f"steps of {epochs:g} epochs: epochs times the batches of one"
-    batches = f"{epochs:g} times the batches of one, about {1 / rate:.6g}"
-    return f"steps of {epochs:g} epochs: {batches}, are about {epochs / rate:.6g}"
 
 
 _PARTS = {"optimizer", "optimizers", "generator", "discriminator", "encoder", "decoder", "actor"}
@@ -509,7 +455,7 @@ def _of_users(draft: Draft, one: Field) -> None:
 
 def _noise(draft: Draft) -> None:
     """Ask for the noise if the file has another field on noise that is not understood."""
-    clips = [one for one in draft.fields.every if one.name in (*_CLIPS, *CLIPS)]
+    clips = [one for one in draft.fields.every if one.name in CLIPS or _of_a_clip(one)]
     if any(one.name in _OF_RECORDS for one in clips):
         # A trainer's own max_grad_norm then clips the noisy mean, which costs nothing.
         clips = [one for one in clips if one.name != "max_grad_norm"]
@@ -548,12 +494,15 @@ def _not_on_gradients(draft: Draft) -> None:
 def _understood_by_nobody(draft: Draft) -> Iterable[Field]:
     for one in draft.fields.unread():
         words, said = _words(one.name), _value_words(one)
-        if said and said <= _NORMAL:
+        if said and (said <= _NORMAL or (words & _SCHEDULES and said <= _STEADY)):
             continue
         if words & _NOISY and not _empty(one.value) and "seed" not in words:
             yield one
 
 
+_SCHEDULES = {"schedule", "scheduler", "scheduling", "decay", "annealing"}
+_STEADY = {"constant", "fixed", "none", "off", "no", "flat", "schedule", "scheduler"}
+"""Words of a noise that does not change during a run."""
 _NORMAL = {"gaussian", "normal", "gauss", "mechanism", "noise"}
 """Words of the noise that a multiplier describes."""
 

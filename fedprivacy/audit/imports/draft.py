@@ -74,17 +74,8 @@ _PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user
 _PLACES |= {"sampling", "noise", "clipping", "target", "budget", "default", "defaults", "x"}
 _PLACES |= {"hp", "hparam", "metric", "stages", "yaml"}
 _PLACES |= {"configuration", "property", "properties"}
-_PLACES |= {
-    "said",
-    "meta",
-    "init",
-    "updates",
-    "update",
-    "options",
-    "environment",
-    "env",
-    "services",
-}
+_PLACES |= {"said", "meta", "init", "updates", "update", "options", "environment", "env"}
+_PLACES |= {"services"}
 _PLACES |= {"accountant", "compute", "get", "make", "epsilon", "spent", "rdp", "prv", "pld"}
 _PLACES |= {"kwargs"}
 _PLACES |= {"template", "templates", "common", "shared", "base"}
@@ -224,6 +215,9 @@ class Draft:
         strange: list[Field] = []
         for one in self.fields.all(*names):
             value = as_number(one.value) if self.about_the_run(one) else None
+            # Trainers write -1 or null for no cap of the steps.
+            if one.name.startswith("max_") and (one.value is None or value == -1):
+                continue
             if value is None or value < 0 or (whole and not isinstance(value, int)):
                 strange.append(one)
             else:
@@ -249,6 +243,11 @@ class Draft:
         self.facts.pop(name, None)
         if all(question.name != name for question in self.questions):
             self.questions.append(Question(name, why))
+
+    def ask_claim(self, why: str) -> None:
+        """Ask for the epsilon; that of the file does not count any more."""
+        self.facts.pop("epsilon", None)
+        self.ask("claim_epsilon", why)
 
     def claims(self, epsilon: tuple[str, ...], delta: tuple[str, ...]) -> None:
         """Take the claim of the file: one epsilon and one delta, by their names in the file."""
@@ -419,6 +418,9 @@ def _open(name: str, stated: Stated) -> bool:
     if name in ("sampling_probability", "cohort", "population", "rounds_per_epoch"):
         # A stated sampling has its own questions.
         return stated.sampling is None
+    # ``_questions`` knows a stated claim.
+    if name.startswith("claim"):
+        return False
     return getattr(stated, name, None) is None
 
 
@@ -527,13 +529,18 @@ def _raise(name: str, kind: str, found: str, questions: list[Question], how: str
     options = [OPTIONS[each] for each in names if each not in drawn and OPTIONS[each] not in how]
     if drawn:
         options.append(f"{'and ' * bool(options)}one of: {how}" if ", or " in how else how)
-    parts = [f"read as {kind}", found, *([f"not found: {absent}"] if absent else [])]
-    parts += [f"not settled: {unsettled}"] if unsettled else []
-    text = "; ".join(part for part in parts if part)
-    whole = printable(f"{name}: {text}. State it: {' '.join(options)}")
+    missing = [f"not found: {absent}"] if absent else []
+    missing += [f"not settled: {unsettled}"] if unsettled else []
+    begin, end = f"{name}: read as {kind}; ", f"{'; '.join(missing)}. State it: {' '.join(options)}"
+    # The questions stay whole; the found fields take the room that is left.
+    room = max(MAX_MESSAGE - len(begin) - len(end), 100)
+    shown = found if len(found) < room else f"{found[: room - 6]} ..."
+    whole = printable(f"{begin}{shown and f'{shown}; '}{end}")
     raise MissingFacts(whole, kind, found, questions)
 
 
+MAX_MESSAGE = 980
+"""Usual length of a question to the user, in characters."""
 _NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}
 
 

@@ -59,6 +59,8 @@ _AFTER = re.compile(
     r"(.*[A-Za-z]{3}.*?)\s*[(\[](?!.*[A-Za-z]{3})(?!.*[=\u03b5\u03f5\u03b4])[^()\[\]]{1,8}[)\]]"
 )
 """A name with its symbol, such as "sampling rate (q)"."""
+_BEFORE = re.compile(r"(?:sigma|\u03c3|[A-Za-z])\s*\(([A-Za-z][A-Za-z _-]{2,40})\)")
+"""A symbol with its name, such as "q (sampling rate)"."""
 
 
 def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -68,8 +70,9 @@ def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
     """
     plain, stated = [], dict[str, Any]()
     for name in names:
-        symbol = _AFTER.fullmatch(name.strip()) if len(name) <= 80 else None
-        if symbol is not None:
+        short = len(name) <= 80
+        symbol = short and (_AFTER.fullmatch(name.strip()) or _BEFORE.fullmatch(name.strip()))
+        if symbol:
             plain.append(symbol[1])
             continue
         found = _CONSTANT.fullmatch(name.strip())
@@ -365,13 +368,15 @@ def _assigned(words: list[str]) -> dict[str, str]:
 _COMPOUND = {"noise_multiplier", "noise_std", "sampling_rate", "sampling_probability"}
 _COMPOUND |= {"sample_rate", "clip_norm", "clipping_norm", "noise_scale", "sampling_prob"}
 _COMPOUND |= {"noise_sigma"}
+_IN_ALL = {"batch_size_total": "batch_size"}
+"""Names of a number whose part has the name already, as ``batch_size: {total: 256}``."""
 
 
 def _named(name: object, place: str) -> str:
     """Return the name of a setting; ``noise: {multiplier: 1}`` is a noise_multiplier."""
     plain = setting_name(name)
     joined = f"{plain_name(place.rpartition('.')[2])}_{plain}"
-    return joined if joined in _COMPOUND else plain
+    return joined if joined in _COMPOUND else _IN_ALL.get(joined, plain)
 
 
 def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:

@@ -27,6 +27,8 @@ _STYLE = re.compile(r"\\(?:textbf|textit|emph|text|mathrm|mathbf|underline|num)\
 _SYMBOL = re.compile(r"(.*[A-Za-z]{3}.*?)\s*[(,]?\s*(\$[^$]{1,40}\$|[\u03b1-\u03c9])\)?", re.DOTALL)
 _KEPT = re.compile(r"epsilon|delta|[\u03b5\u03f5\u03b4=]")
 _POWER = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot|x)\s*)?10\^\{?(-?\d{1,3})\}?", re.ASCII)
+_TEN = re.compile(r"(?<![\d.x] )(?<![\d.])(?<!times )(?<!cdot )10\^(?=\{?-?\d)", re.ASCII)
+"""A power of ten without a factor."""
 _SIGN = re.compile(r"\\(?:var)?(epsilon|sigma|delta)\b", re.ASCII)
 
 
@@ -97,7 +99,11 @@ def _of_latex(text: str) -> Iterator[list[list[str]]]:
 def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
     """Return rows as mappings; an empty list if one of them is not plain."""
     plain = [[_plain(cell) for cell in row] for row in rows[1:]]
-    names, stated = headed([_plain(_name(cell)) for cell in rows[0]] if rows else [])
+    header = [_plain(_name(cell)) for cell in rows[0]] if rows else []
+    # A name may state a number for all rows, as in "epsilon (delta = 10^{-5})".
+    names, stated = headed(
+        [_POWER.sub(r"\g<1>e\g<2>", _TEN.sub("1 x 10^", name)) for name in header]
+    )
     lengths = {len(row) for row in plain}
     if lengths != {len({*names})} or not plain or any("\\" in name for name in names):
         return []
@@ -123,7 +129,13 @@ def _name(cell: str) -> str:
 def _plain(cell: str) -> str:
     """Return a cell without its style."""
     text = _STYLE.sub(r"\1", _STYLE.sub(r"\1", _SIGN.sub(r"\1", cell.replace("$", ""))))
-    return text.replace("\\%", "%").replace("\\_", "_").replace("\\,", "").strip(" {}*`")
+    return (
+        text.replace("\\%", "%")
+        .replace("\\_", "_")
+        .replace("\\#", "#")
+        .replace("\\,", "")
+        .strip(" {}*`")
+    )
 
 
 def _value(cell: str) -> Any:

@@ -42,7 +42,7 @@ def check(draft: Draft) -> None:
     for one in draft.fields.every:
         if one.place in draft.fields.used:
             continue
-        why = _off(one, parts)
+        why = _off(one, parts) or (_plain_mode(one) if draft.about_the_run(one) else "")
         named = one.place[-60:] if one.value == {} else str(one)
         if why:
             draft.lasting.append(f"{named}: {why}, whatever is stated")
@@ -103,6 +103,19 @@ def _leaves_out(one: Field) -> str:
         on = as_flag(one.value) or (number is not None and number > 0)
         return "steps that only clip have no noise" if on else ""
     return ""
+
+
+_MODES = {"mode", "modes", "variant", "regime", "method", "algorithm"}
+_SHOWN = {"log", "logging", "output", "display", "print", "format"}
+_PLAIN = {"plain", "baseline", "vanilla", "cleartext", "unprotected"}
+
+
+def _plain_mode(one: Field) -> str:
+    """Return why a field names a run that others are compared with, as ``mode: plain``."""
+    said = value_words(one)
+    plain = said & _PLAIN and said <= _PLAIN | {"sgd", "training", "model", "run", "fedavg"}
+    named = words_in(one.name) & _MODES and not words_in(one.place) & _SHOWN
+    return "it may name a run without noise" if named and plain else ""
 
 
 def _off(one: Field, parts: dict[str, list[Field]]) -> str:

@@ -98,11 +98,17 @@ _LOGS = {".log", ".txt", ".out", ".err"}
 
 
 def _code(cells: list[Any]) -> str:
-    """Return the code of a notebook."""
-    sources = [cell.get("source", "") for cell in cells if isinstance(cell, dict)]
-    return "\n".join(
-        "".join(map(str, one)) if isinstance(one, list) else str(one) for one in sources
-    )
+    """Return the code of a notebook, and the text that it printed after the code."""
+    known = [cell for cell in cells if isinstance(cell, dict)]
+    every = [each.get("outputs") for each in known]
+    outputs = [each for some in every if isinstance(some, list) for each in some]
+    data = [(each, each.get("data")) for each in outputs if isinstance(each, dict)]
+    printed = [
+        shown.get("text/plain", "") if isinstance(shown, dict) else each.get("text", "")
+        for each, shown in data
+    ]
+    texts = [*(cell.get("source", "") for cell in known), *printed]
+    return "\n".join("".join(map(str, one)) if isinstance(one, list) else str(one) for one in texts)
 
 
 def _utf8(text: bytes, name: str) -> bytes:
@@ -330,9 +336,10 @@ def _cell(text: str) -> Any:
 
 
 _SAID = re.compile(
-    rf"((?:[A-Za-z][\w-]{{0,40}}|[\u03b5\u03b4]))\s*[=:\u2248]\s*({NUMBER.pattern})(?!\w|\.\w)",
+    rf"((?:[A-Za-z][\w-]{{0,40}}|[\u03b5\u03b4]))\s*[=:\u2248]\s*\"?({NUMBER.pattern})(?!\w|\.\w)",
     re.ASCII,
 )
+"""A name and a number, which Terraform may write in quotes."""
 
 
 _PERCENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?%", re.ASCII)
@@ -344,6 +351,12 @@ _ARGUMENT = re.compile(
     rf"\bdefault\s*=\s*({NUMBER.pattern})(?![\w.])",
     re.ASCII,
 )
+_TERRAFORM = re.compile(
+    r"^variable[ \t]+\"([\w-]{1,60})\"[ \t]*\{[^{}]{0,400}?"
+    rf"\bdefault[ \t]*=[ \t]*\"?({NUMBER.pattern})(?![\w.])",
+    re.ASCII | re.MULTILINE,
+)
+"""A variable with its default."""
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+) (steps|rounds|iterations)\b", re.ASCII)
 
 
@@ -352,7 +365,7 @@ def numbers_in(text: str) -> dict[str, str]:
     plain = _PERCENT.sub(lambda found: f"{float(found[1]) / 100.0:.9g}", text[:MAX_TEXT])
     plain = re.sub(r"\b(sampling|sample) (rate|probability)\b", r"\1_\2", plain)
     plain = plain.replace(" <- ", " = ")
-    plain = _ARGUMENT.sub(r"\1 = \2 ", plain)
+    plain = _TERRAFORM.sub(r"\1 = \2 ", _ARGUMENT.sub(r"\1 = \2 ", plain))
     # A field of a Python class has a type between its name and its default.
     plain = re.sub(r"\b(\w+): (?:float|int)(?: \| None)? = ", r"\1 = ", plain)
     said = _SAID.findall(_SPOKEN.sub("noise_multiplier = ", plain))

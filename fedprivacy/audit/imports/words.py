@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from ...relations import Adjacency, Unit
@@ -249,7 +249,9 @@ def _suggest(draft: Draft, cohort: tuple[str, ...], population: tuple[str, ...])
             draft.suggested[name] = value
     if small and large and 0 < small <= large:
         # A rate that is rounded down would be too small to be safe.
-        draft.suggested["sampling_probability"] = float(_SIX_UP.create_decimal(small / large))
+        draft.suggested["sampling_probability"] = float(
+            _SIX_UP.divide(Decimal(small), Decimal(large))
+        )
         draft.suggested["rounds_per_epoch"] = math.ceil(large / small)
 
 
@@ -263,7 +265,9 @@ def _check_private(draft: Draft, name: str) -> None:
     infinite = next((one for one in every if one.name in EPSILON and is_infinite(one.value)), None)
     noise = draft.facts.get("noise_multiplier")
     if infinite is not None and noise:
-        draft.ask("claim_epsilon", f"{infinite} is no claim")
+        draft.ask_claim(f"{infinite} is no claim")
+        draft.ask("noise_multiplier", f"{infinite} may turn the noise off")
+        draft.lasting.append(f"{infinite} may turn the noise off, whatever is stated")
     if noise is not None or draft.several.get("noise_multiplier"):
         return
     empty = [one for one in every if one.name in NOISE and str(one.value).strip().lower() in _NONE]
@@ -326,6 +330,9 @@ def _says_so(fields: Fields) -> bool:
         return True
     if fields.has(*EPSILON) and any(0 < share < 0.1 for share in _numbers(fields, DELTA)):
         return True
+    if fields.has(*UNCLEAR) and fields.has(*EPSILON):
+        # Tables of papers name the rate by its symbol.
+        return any(0 < share <= 1 for share in _numbers(fields, ("q",))) and not words & _GAMES
     if fields.has(*UNCLEAR) and any(0 < share <= 1e-4 for share in _numbers(fields, DELTA)):
         return not words & _GAMES
     # An accountant takes a noise, a rate and a number of steps.

@@ -58,6 +58,9 @@ ASKED = {
         {**RUN, "clip_norm": 8.0},
         {**RUN, "max_grad_norm": 1e6},
         {"embedding": {"noise_multiplier": 1.0}, "clip_norm": 1.0, "sample_rate": 0.01, "steps": 9},
+        {**RUN, "training_mode": "vanilla"},
+        {**RUN, "actual_max_grad_norm": 1e9},
+        {**RUN, "noise_schedule": "linear"},
     ],
     "rounds": [
         {**GENERIC, "epochs": 50},
@@ -67,7 +70,11 @@ ASKED = {
         {**RUN, "epoch": 3},
         {"encoder": RUN, "decoder": RUN, "sample_rate": 0.01, "steps": 100},
         {"optimizers": [RUN, RUN], "sample_rate": 0.01, "steps": 100},
+        {**RUN, "fast_dev_run": 5},
+        {**RUN, "steps_per_round": 4},
+        {**{key: RUN[key] for key in RUN if key != "steps"}, "max_steps": 900, "epochs": 2},
     ],
+    "claim_epsilon": [{**RUN, "epsilon": 9, "delta": 1e-5, "privacy": {"group_size": 3}}],
     "sampling_probability": [
         {**RUN, "batch_size": 512, "dataset_size": 10_000},
         {**RUN, "expected_batch_size": 512, "num_train_examples": 10_000},
@@ -78,6 +85,10 @@ ASKED = {
         {**BATCH, "iter_size": 8},
         {**BATCH, "nproc_per_node": 8},
         {**BATCH, "devices": 8},
+        {**BATCH, "q": "10%"},
+        {**RUN, "subsampling": "10 %"},
+        {**RUN, "per_device_train_batch_size": 16},
+        {**RUN, "per_device_train_batch_size": 16, "dataset_size": 1600},
     ],
     "trials": [
         {**RUN, "n_folds": 5},
@@ -106,7 +117,7 @@ def test_the_run_without_another_field_holds():
 @pytest.mark.parametrize(("asked", "settings"), CASES, ids=named)
 def test_a_field_that_puts_a_fact_in_doubt_is_a_question(asked, settings):
     with pytest.raises(fp.ParameterError) as caught:
-        fp.audit(settings, **FACTS)
+        fp.audit(settings, **(FACTS if asked != "claim_epsilon" else FACTS | {"claim": None}))
     assert asked in options_in(str(caught.value))
 
 
@@ -166,6 +177,14 @@ def test_noise_that_no_multiplier_describes_ends_in_one_sentence(settings):
         {"norm_type": "batch"},
         {"seed": 3, "noise_seed": 4},
         {"resume": False, "epochs": 1},
+        {"dry_run": False, "fast_dev_run": 0},
+        {"max_steps": -1},
+        {"local_steps": 1, "num_passes": 1},
+        {"quantization": {"group_size": 128}},
+        {"noise_schedule": "constant"},
+        {"log_mode": "plain", "dataset": {"sampling_rate": 16000}},
+        {"per_device_train_batch_size": 64, "num_gpus": 1},
+        {"release_checkpoints": [50, 100]},
     ],
     ids=named,
 )

@@ -18,11 +18,13 @@ from .base import Reader, named
 
 KIND = "FL4Health configuration"
 
+_OF_CLIENTS = ("noise_multiplier", "client_noise_multiplier")
+"""Names of the noise of a client's training in a configuration, and in a program."""
 _MARKS = ("n_server_rounds", "server_noise_multiplier")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    known = fields.has("noise_multiplier") or not unclear(fields)
+    known = fields.has(*_OF_CLIENTS) or not unclear(fields)
     return fields.has("server_noise_multiplier") or (fields.has("n_server_rounds") and known)
 
 
@@ -31,7 +33,7 @@ def _read(fields: Fields, name: str) -> Draft:
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     if fields.has("server_noise_multiplier"):
         _client_level(draft)
-    elif fields.has("noise_multiplier"):
+    elif fields.has(*_OF_CLIENTS):
         _instance_level(draft)
     else:
         refuse_unauditable(name, draft.tool, "it has no noise multiplier")
@@ -72,8 +74,8 @@ def _client_level(draft: Draft) -> None:
 
 def _instance_level(draft: Draft) -> None:
     fields = draft.fields
-    draft.take("noise_multiplier", "noise_multiplier")
-    clip = fields.number("clipping_bound", "max_grad_norm")
+    draft.take("noise_multiplier", *_OF_CLIENTS)
+    clip = fields.number("clipping_bound", "client_clipping", "max_grad_norm")
     fields.all("batch_size", "local_epochs", "local_steps", "n_server_rounds", "n_clients")
     draft.know("unit", Unit.RECORD, "the unit is a record, because clients train with Opacus")
     draft.ask("rounds", "steps of one client in all: server rounds times its local steps")

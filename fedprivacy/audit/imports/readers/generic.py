@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..doubts import EPOCHS, steps_of
+from ..counts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Field, Fields, as_number
 from ..words import (

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ....relations import Unit
-from ..doubts import EPOCHS, steps_of
+from ..counts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling

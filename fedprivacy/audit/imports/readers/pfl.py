@@ -60,6 +60,9 @@ def _read(fields: Fields, name: str) -> Draft:
         + (", the part of the noise that a simulation adds" if scale != 1 else "")
         + ("; no clip bound is recorded" if clip is None else ""),
     )
+    if hypothetical and cohort and "sampling_probability" not in draft.facts:
+        why = f"cohort_size over the users of the data; pfl accounts cohorts of {hypothetical:g}"
+        draft.ask("sampling_probability", f"{why} in a population that a simulation does not have")
     return draft
 
 

@@ -1,0 +1,134 @@
+"""Fields that put the number of noisy sums in doubt, or what the claim is about."""
+
+from __future__ import annotations
+
+import math
+
+from ...relations import Unit
+from .draft import Draft
+from .fields import Field, as_flag, as_number, of_a_test, words_in
+from .words import federated
+
+EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
+EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
+_STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
+
+
+def check(draft: Draft) -> None:
+    """Ask for the rounds or the claim if a field puts them in doubt."""
+    _of_epochs(draft)
+    _more_steps(draft)
+    for one in draft.fields.every:
+        if one.place not in draft.fields.used and not of_a_test(one):
+            _only_tried(draft, one)
+            _steps_inside(draft, one)
+            _of_groups(draft, one)
+            _of_models(draft, one)
+
+
+_TRIED = {"dry_run", "dryrun", "smoke_test", "fast_dev_run", "sanity_check"}
+
+
+def _only_tried(draft: Draft, one: Field) -> None:
+    """Ask for the rounds if a program only tries its settings, for example ``dry_run: true``."""
+    on = as_flag(one.value) or (as_number(one.value) or 0) > 0
+    if one.name in _TRIED and on:
+        draft.ask("rounds", f"{one} may run fewer steps, or none; state how many ran")
+
+
+_INSIDE = {"local_steps", "num_local_steps", "local_epochs", "local_iterations", "local_updates"}
+_INSIDE |= {"num_passes", "n_passes", "passes", "steps_per_round", "updates_per_step"}
+
+
+def _steps_inside(draft: Draft, one: Field) -> None:
+    """Ask for the rounds if a step on records may consist of several ones."""
+    many = as_number(one.value)
+    if draft.facts.get("unit") is Unit.CLIENT or "rounds" not in draft.facts:
+        return
+    if one.name in _INSIDE and many is not None and many > 1:
+        draft.ask("rounds", f"{draft.facts['rounds']} in the file, and {one}: do they count these?")
+
+
+_GROUPED = {"quant", "quantization", "quantisation", "gptq", "awq", "norm", "grpo", "rollout"}
+"""Words of parts whose groups are not of people."""
+
+
+def _of_groups(draft: Draft, one: Field) -> None:
+    """Ask for the claim if the file's one may be for a group of units."""
+    size = as_number(one.value)
+    named = one.name == "group_size" or words_in(one.name) >= {"group", "privacy"}
+    if named and size is not None and size > 1 and not words_in(one.place) & _GROUPED:
+        why = f"{one}: an epsilon of a group is not that of one unit, which is judged here"
+        draft.ask_claim(why)
+
+
+def _of_models(draft: Draft, one: Field) -> None:
+    """Ask for the trials if several models of these data are released."""
+    words, many = words_in(one.name), as_number(one.value)
+    many = len(one.value) if isinstance(one.value, list) else many
+    if words & {"released", "release", "published"} and "models" in words and (many or 0) > 1:
+        draft.ask("trials", f"{one}: how many runs were made on these data")
+
+
+def _of_epochs(draft: Draft) -> None:
+    """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
+    epochs = [one for one in draft.fields.every if one.name in EPOCHS]
+    many = {as_number(one.value) for one in epochs if draft.about_the_run(one)} - {None}
+    rounds, rate = (draft.facts.get(name) for name in ("rounds", "sampling_probability"))
+    steps = [one for one in draft.fields.used.values() if as_number(one.value) == rounds]
+    at = next((one for one in draft.fields.every if one.name in ("epoch", "current_epoch")), None)
+    if at is not None and any(one.name in _STEPS for one in steps):
+        draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
+    number = max((value for value in many if value is not None), default=0)
+    # A larger share makes fewer rounds; the least one was divided by this factor.
+    share = rate or draft.least_rate * 1.05
+    if rounds is None and share and draft.facts.get("unit") != Unit.CLIENT:
+        draft.least_rounds = (
+            0 if federated(draft.fields) else math.floor(0.99 * (number - 1) / share)
+        )
+    if not many or rounds is None or not steps:
+        return
+    if rate is None and number > 1 and any(one.name in _STEPS for one in steps):
+        draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
+    # Both may be true, if the run ended early or the epochs are of something else.
+    elif rate and rounds < 0.99 * (number - 1) / rate:
+        draft.ask("rounds", f"{rounds} in the file, where {steps_of(number, rate)}")
+    # A cap of steps replaces the epochs in some trainers, and ends a longer run in others.
+    elif rate and number and rounds > 1.01 * (number + 1) / rate and is_cap(steps[0]):
+        draft.ask("rounds", f"{steps[0]} is a cap, where {steps_of(number, rate)}")
+
+
+def is_cap(one: Field) -> bool:
+    """Return whether a field limits the steps of a run, and may be larger than their number."""
+    return "max" in words_in(one.name)
+
+
+_COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}
+_IN_ALL = {"total", "num", "n", "max", "train", "training", "optimizer", "global", "run"}
+_OTHER_STEPS = {"warmup", "eval", "log", "logging", "save", "every", "local", "per", "epoch"}
+_OTHER_STEPS |= {"interval", "accumulation", "decay", "val", "test", "inner", "diffusion", "ppo"}
+_OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "sampling"}
+
+
+def _more_steps(draft: Draft) -> None:
+    """Ask for the rounds if another field counts more steps of the run."""
+    rounds = draft.facts.get("rounds")
+    if not isinstance(rounds, int | float) or draft.facts.get("unit") is Unit.CLIENT:
+        return
+    for one in draft.fields.every:
+        words, many = words_in(one.name), as_number(one.value)
+        if many is None or one.place in draft.fields.used or words & _OTHER_STEPS:
+            continue
+        if words & _COUNTED and words & _IN_ALL and many > rounds and not of_a_test(one):
+            draft.ask("rounds", f"{rounds:g} in the file, and {one}")
+            return
+
+
+def steps_of(epochs: float | None, rate: float | None) -> str:
+    """Return the number of steps of some epochs, in words."""
+    if epochs is None:
+        return "how many steps ran"
+    if rate is None or not 0 < rate <= 1:
+        return f"steps of {epochs:g} epochs: epochs times the batches of one"
+    batches = f"{epochs:g} times the batches of one, about {1 / rate:.6g}"
+    return f"steps of {epochs:g} epochs: {batches}, are about {epochs / rate:.6g}"
