@@ -30,6 +30,8 @@ CHANGES = {
     "a wrong field": [{"rounds": "0"}] * 3,
 }
 """Kind of change -> the changed fields of each question."""
+PAUSE = 0.5
+"""Seconds between an answer and the next change: a person reads."""
 
 
 @contextlib.contextmanager
@@ -69,7 +71,10 @@ def main() -> None:
         asked(address, EXAMPLE)
         print("milliseconds: median and largest to the interval; to the end of the answer")
         for kind, changes in CHANGES.items():
-            times = [asked(address, {**EXAMPLE, **changed}) for changed in changes]
+            times = []
+            for changed in changes:
+                time.sleep(PAUSE)
+                times.append(asked(address, {**EXAMPLE, **changed}))
             first, whole = zip(*times, strict=True)
             told = [f"{f(each):7.0f}" for each in (first, whole) for f in (statistics.median, max)]
             print(f"{kind:18}", *told)

@@ -1,5 +1,7 @@
 """Child processes: each answers one request, with limits on time, memory and files.
 
+Some children start before their request arrives, so that it need not wait for the start.
+
 A child owns the folder of the files that it gets. It removes the folder when it has answered, and
 also when the server dies, because its pipe then ends. The server never writes a file.
 """
@@ -36,6 +38,10 @@ MEGABYTES = 4096
 """Limit on the address space of a child."""
 AT_ONCE = min(max(2, os.cpu_count() or 1), 4)
 """Number of children that compute at the same time."""
+SPARES = 2
+"""Number of children that wait for the next requests."""
+PAUSE = 0.1
+"""Seconds after an answer until spare children start."""
 WAITING = 64
 """Number of requests that may wait for a child."""
 _LINE = 64 * 2**20
@@ -61,6 +67,8 @@ class Jobs:
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="fedprivacy-page-")))
     _waiting: int = 0
     _running: set[ChildProcess] = field(default_factory=set)
+    _spares: list[ChildProcess] = field(default_factory=list)
+    _closed: bool = False
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -87,7 +95,7 @@ class Jobs:
         finally:
             self._waiting -= 1
         try:
-            job = ChildProcess(self._context, self.folder / str(next(self._numbers)), self)
+            job = self._ready()
             self._running.add(job)
             try:
                 yield job
@@ -96,10 +104,28 @@ class Jobs:
                 self._running.discard(job)
         finally:
             self._free.release()
+            asyncio.get_running_loop().call_later(PAUSE, self._refill)
+
+    def _new(self) -> ChildProcess:
+        return ChildProcess(self._context, self.folder / str(next(self._numbers)), self)
+
+    def _ready(self) -> ChildProcess:
+        """Return a spare child, or a new one."""
+        while self._spares:
+            spare = self._spares.pop(0)
+            if spare.alive:
+                return spare
+            spare.end()
+        return self._new()
+
+    def _refill(self) -> None:
+        while not self._closed and len(self._spares) < SPARES:
+            self._spares.append(self._new())
 
     def close(self) -> None:
         """End every child and remove all files."""
-        for job in list(self._running):
+        self._closed = True
+        for job in [*self._running, *self._spares]:
             job.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -121,6 +147,11 @@ class ChildProcess:
         self._process = context.Process(target=serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return bool(self._process.is_alive())
 
     async def send(self, content: bytes) -> None:
         """Send the request, or a part of a file.

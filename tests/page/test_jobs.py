@@ -9,11 +9,14 @@ import pytest
 
 from fedprivacy.page import jobs as module
 from fedprivacy.page.forms import EXAMPLE
-from fedprivacy.page.jobs import Busy, Jobs
+from fedprivacy.page.jobs import SPARES, Busy, Jobs
 from tests.page.test_auditing import ANSWERS, OPACUS
 
 SLOW = {**EXAMPLE, "sampling": "truncated", "population": "1" + "0" * 15, "delta": "1e-300"}
 """A plan whose answer takes longer than a test waits."""
+
+
+WRONG = {**EXAMPLE, "rounds": "0"}
 
 
 def request(task, fields, *files):
@@ -52,6 +55,24 @@ def test_a_child_answers_and_leaves_no_file():
 
     found = ran(use)
     assert "HOLDS" in str(found) and found[-1] == {"done": True}
+
+
+def test_children_wait_for_the_next_requests_and_end_with_the_server():
+    async def use(jobs):
+        async with jobs.job() as job:
+            await asked(job, "plan", WRONG)
+        while len(jobs._spares) < SPARES:
+            await asyncio.sleep(0.01)
+        waiting = list(jobs._spares)
+        os.kill(waiting[0]._process.pid, signal.SIGKILL)
+        waiting[0]._process.join()
+        async with jobs.job() as job:
+            assert job is waiting[1]
+            found = await asked(job, "plan", WRONG)
+        return waiting, found
+
+    waiting, found = ran(use)
+    assert found[-1] == {"done": True} and not any(one.alive for one in waiting)
 
 
 def test_a_child_is_stopped_by_the_clock():
