@@ -3,8 +3,7 @@
     python benchmarks/strategies.py
 
 Settings are random, with a fixed seed. "easy" are Gaussian and Laplace noise under Poisson and
-fixed-size sampling. "hard" are long runs, epochs, and rounds with many labels. CONTRIBUTING.md has
-the table.
+fixed-size sampling. "hard" are long runs, epochs, and rounds with many labels.
 """
 
 from __future__ import annotations

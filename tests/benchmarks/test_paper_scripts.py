@@ -235,6 +235,6 @@ def test_a_lower_end_that_moved_is_told():
 @pytest.mark.slow
 def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
     command = [sys.executable, str(PAPERS / "fed_plt.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=850)
     assert done.returncode == 0, done.stderr
     assert "the same as recorded" in done.stdout
