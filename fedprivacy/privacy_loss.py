@@ -253,7 +253,8 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
     for loss, count in parts:
         facts = merge_facts(facts, loss.facts)
         curves.append((loss.curve, count))
-        if loss.witness is not None:
+        # Of the pairs that only a first release shows, one counts.
+        if loss.witness is not None and not (alone and loss.witness.alone):
             attained.append((loss.witness.curve, 1 if loss.witness.alone else count))
             datasets[loss.witness.datasets] = None
             alone = alone or loss.witness.alone

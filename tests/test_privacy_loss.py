@@ -9,7 +9,13 @@ import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.errors import ContradictionError
 from fedprivacy.loss import Composed, Gdp, LaplacePair, Sampled
-from fedprivacy.privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units
+from fedprivacy.privacy_loss import (
+    PrivacyLoss,
+    Witness,
+    compose_losses,
+    merge_facts,
+    merge_units,
+)
 from fedprivacy.relations import Adjacency, Facts, Observer
 from tests.accountants.test_base import Blind
 
@@ -109,3 +115,17 @@ def test_statements_about_different_things_do_not_add(first):
             merge_facts(one, other)
         told = str(caught.value)
         assert f"{second[0]}/{second[1]}" in told and f"{first[0]}/{first[1]}" in told
+
+
+def test_of_different_pairs_that_only_a_first_release_shows_one_counts():
+    """The second descent starts where the first one ended, so its pair is not shown."""
+    facts = Facts(None, Adjacency.REPLACE_ONE, Observer.AGGREGATE)
+    losses = [
+        (PrivacyLoss(Gdp(2.0 * mu), facts, Witness(Gdp(mu), f"from the middle, {mu}", True)), 3)
+        for mu in (0.5, 0.25)
+    ]
+    plain = PrivacyLoss(Gdp(1.0), facts, Witness(Gdp(1.0), "always"))
+    found = compose_losses([*losses, (plain, 2)]).witness
+    assert found is not None and found.alone
+    assert found.curve == Gdp(math.sqrt(0.5**2 + 2.0))
+    assert found.datasets == "from the middle, 0.5; then always"
