@@ -151,8 +151,14 @@ def guidelines(found: Audit, limits: AttackLimits | None) -> list[tuple[str, str
         ),
         ("NIST SP 800-226", "Who is trusted to add the noise?", shares),
         (
+            "NIST SP 800-226",
+            "Are the data protected where they are collected and stored?",
+            "not in this report, like side channels; epsilon is about what is released",
+        ),
+        (
             "EDPB Opinion 28/2024",
-            "How likely is it to obtain data of one person from the model?",
+            "How likely is it to extract data of one person from the model, or to obtain them by "
+            "queries?",
             f"{meaning(found, limits)} The controller decides whether this is insignificant; the "
             "opinion asks for more than this number.",
         ),
