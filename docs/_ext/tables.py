@@ -531,7 +531,8 @@ def rooms() -> str:
 
 def walk() -> str:
     """Return the files that README's epsilon visits, with what each does first."""
-    sys.path.insert(0, str(ROOT))
-    from benchmarks.walk import table
+    # Opacus installs a package with the name of this folder.
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from walk import table
 
     return table()
