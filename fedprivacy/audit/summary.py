@@ -153,7 +153,7 @@ def guidelines(found: Audit, limits: AttackLimits | None) -> list[tuple[str, str
         (
             "NIST SP 800-226",
             "Are the data protected where they are collected and stored?",
-            "not in this report, like side channels; epsilon is about what is released",
+            "not in this report, like side channels; epsilon concerns the released numbers",
         ),
         (
             "EDPB Opinion 28/2024",

@@ -9,12 +9,12 @@ from ...relations import Unit
 from .draft import Draft
 from .fields import Field, as_number, of_a_test, words_in
 from .trace import Sampling
-from .words import BATCH, NOISE, RATE, RECORDS, federated
+from .words import BATCH, NOISE, RATE, REAL, RECORDS, federated
 
 _GATHERS = re.compile(
     r"(?:^|_)(?:\w*accum\w*|virtual|iter_size|update_freq|n?_?acc_steps|grad_acc|world_size|n_?gpus?"
     r"|num_gpus?|(?:num_|n_)?(?:devices|processes|nodes|machines|replicas)|gpus|nproc\w*|n_procs?"
-    r"|nnodes|tpu_cores|data_parallel|batch_multiplier|accelerators)(?:_|$)"
+    r"|nnodes|batches_per_(?:step|update)|(?:grad_)?sync_(?:steps|every)|tpu_cores|data_parallel|batch_multiplier|accelerators)(?:_|$)"
 )
 """Names of how many batches, or devices, a step sums."""
 _DEVICES = {"devices", "gpus", "gpu", "ngpus", "accelerators"}
@@ -55,13 +55,10 @@ def _other_rate(draft: Draft) -> None:
     if rate is None:
         return
     for one in draft.fields.every:
-        known, share = one.name in RATE, _share(one)
+        words, share = words_in(one.name), _share(one)
+        known = one.name in RATE or any(words - REAL == words_in(name) for name in RATE)
         known |= one.name == "q" and one.place.rpartition(".")[0] in noises
-        known |= (
-            isinstance(one.value, str)
-            and "%" in one.value
-            and words_in(one.name) & _DRAWING != set()
-        )
+        known |= isinstance(one.value, str) and "%" in one.value and words & _DRAWING != set()
         other = share is not None and not rate / _SLACK <= share <= rate * _SLACK
         if known and other and draft.about_the_run(one) and not of_a_test(one):
             _ask(draft, f"{rate:g} in the file, and {one}")
@@ -184,7 +181,8 @@ def _larger_share(draft: Draft) -> None:
     """Ask for the rate if a batch is a larger share of the records than the rate in use."""
     rate = draft.facts.get("sampling_probability")
     every = [one for one in draft.fields.every if not of_a_test(one)]
-    batches = [one for one in every if one.name in _WHOLE_BATCHES and as_number(one.value)]
+    whole = [one for one in every if one.name in _WHOLE_BATCHES or words_in(one.name) & _WHOLE]
+    batches = [one for one in whole if _is_batch(one) and as_number(one.value)]
     sizes = [one for one in every if one.name in RECORDS and as_number(one.value)]
     if draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
         return

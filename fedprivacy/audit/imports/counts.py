@@ -7,7 +7,7 @@ import math
 from ...relations import Unit
 from .draft import Draft
 from .fields import Field, as_flag, as_number, of_a_test, words_in
-from .words import federated
+from .words import REAL, federated
 
 EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
@@ -65,14 +65,17 @@ def _of_groups(draft: Draft, one: Field) -> None:
 def _of_models(draft: Draft, one: Field) -> None:
     """Ask for the trials if several models of these data are released."""
     words, many = words_in(one.name), as_number(one.value)
-    many = len(one.value) if isinstance(one.value, list) else many
-    if words & {"released", "release", "published"} and "models" in words and (many or 0) > 1:
+    listed = isinstance(one.value, list) and len(one.value) > 1
+    released = bool(words & {"released", "release", "published", "num", "n"})
+    models = ("models" in words and released) or one.name in ("ensemble", "ensembles")
+    tried = listed and words_in(one.place.rpartition(".")[0]) & {"grid", "sweep", "search"}
+    if (models and (listed or (many or 0) > 1)) or tried:
         draft.ask("trials", f"{one}: how many runs were made on these data")
 
 
 def _of_epochs(draft: Draft) -> None:
     """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
-    epochs = [one for one in draft.fields.every if one.name in EPOCHS]
+    epochs = [one for one in draft.fields.every if one.name in EPOCHS or _epochs_run(one)]
     many = {as_number(one.value) for one in epochs if draft.about_the_run(one)} - {None}
     rounds, rate = (draft.facts.get(name) for name in ("rounds", "sampling_probability"))
     steps = [one for one in draft.fields.used.values() if as_number(one.value) == rounds]
@@ -98,13 +101,20 @@ def _of_epochs(draft: Draft) -> None:
         draft.ask("rounds", f"{steps[0]} is a cap, where {steps_of(number, rate)}")
 
 
+def _epochs_run(one: Field) -> bool:
+    words = words_in(one.name)
+    return "epochs" in words and bool(words & REAL) and words <= {"epochs", "num", "n"} | REAL
+
+
 def is_cap(one: Field) -> bool:
     """Return whether a field limits the steps of a run, and may be larger than their number."""
     return "max" in words_in(one.name)
 
 
 _COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}
-_IN_ALL = {"total", "num", "n", "max", "train", "training", "optimizer", "global", "run"}
+_IN_ALL = REAL | {"total", "num", "n", "max", "train", "training", "optimizer", "global"}
+_LATER = {"finetune", "finetuning", "stage", "phase", "second", "extra", "additional"}
+"""Words of steps after those of a first part."""
 _OTHER_STEPS = {"warmup", "eval", "log", "logging", "save", "every", "local", "per", "epoch"}
 _OTHER_STEPS |= {"interval", "accumulation", "decay", "val", "test", "inner", "diffusion", "ppo"}
 _OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "sampling"}
@@ -119,7 +129,9 @@ def _more_steps(draft: Draft) -> None:
         words, many = words_in(one.name), as_number(one.value)
         if many is None or one.place in draft.fields.used or words & _OTHER_STEPS:
             continue
-        if words & _COUNTED and words & _IN_ALL and many > rounds and not of_a_test(one):
+        later = {word.rstrip("0123456789") for word in words} & _LATER
+        more = (words & _IN_ALL and many > rounds) or (later and many > 0)
+        if words & _COUNTED and more and not of_a_test(one):
             draft.ask("rounds", f"{rounds:g} in the file, and {one}")
             return
 

@@ -159,7 +159,7 @@ def _of_records(draft: Draft, one: Field) -> None:
         why = "it may clip the mean of a batch in place of each record"
     elif words & _REPEATS:
         why = "a record may be there several times"
-    elif _PER_USER.search(one.name):
+    elif _PER_USER.search(one.name) or (words & {"contributions"} and as_number(one.value) != 1):
         why = "the noise is relative to the clip of one record"
     elif _BATCH_NORM.search(plain_name(f"{one.name} {str(one.value)[:200] if said else 0}")):
         why = "batch normalisation mixes the records of a batch"

@@ -155,6 +155,11 @@ def commands_inside(values: Any) -> dict[str, Any]:
     return {f"command_line_{at}": options for at, options in enumerate(found, start=1)}
 
 
+def without_privacy(text: str) -> bool:
+    """Return whether a sentence says that privacy or its noise was off."""
+    return _WARNINGS["dp_enabled"].search(text) is not None
+
+
 def warnings_of(text: str) -> dict[str, Any]:
     """Return what the sentences of a log say against its settings, as switches that are off."""
     text = _NOT_SAID.sub("", text)

@@ -7,6 +7,7 @@ import re
 from ...relations import Unit
 from .draft import Draft
 from .fields import Field, as_flag, as_number, empty, plain_name, value_words, words_in
+from .printed import without_privacy
 from .words import PRIVACY, SWITCHES
 
 _NOISE = {"noise", "sigma", "noisy"}
@@ -48,6 +49,8 @@ def check(draft: Draft) -> None:
             draft.lasting.append(f"{named}: {why}, whatever is stated")
         elif draft.facts.get("unit") is not Unit.CLIENT:
             why = _changes(one, parts) or _leaves_out(one)
+        if not why and words_in(one.name) & _SPEAKS and without_privacy(str(one.value)[:2000]):
+            why = "it may say that privacy was off"
         if why:
             draft.ask("noise_multiplier", f"{named}: {why}")
 
@@ -105,6 +108,8 @@ def _leaves_out(one: Field) -> str:
     return ""
 
 
+_SPEAKS = {"comment", "comments", "note", "notes", "description", "remark", "remarks"}
+"""Names of sentences about a run."""
 _MODES = {"mode", "modes", "variant", "regime", "method", "algorithm"}
 _SHOWN = {"log", "logging", "output", "display", "print", "format"}
 _PLAIN = {"plain", "baseline", "vanilla", "cleartext", "unprotected"}

@@ -60,6 +60,9 @@ PRIVACY = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd"}
 """Words of fields about privacy."""
 SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
 """Words of a field that turns a part of a run on or off. YAML reads the name on as true."""
+REAL = {"actual", "real", "effective", "completed", "final", "done", "taken", "ran", "executed"}
+REAL |= {"used", "observed", "finished", "performed", "run", "trained", "empirical"}
+"""Words of a number that a run had, whatever its settings say."""
 
 _ADJACENCY: tuple[str, ...] = ("adjacency", "neighboring_relation", "neighbouring_relation")
 _ADJACENCY += ("neighbor_relation", "neighbour_relation", "neighboring", "neighbouring")
