@@ -13,7 +13,6 @@ import argparse
 import itertools
 import json
 import random
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -105,24 +104,9 @@ def bound(draw: random.Random) -> fp.Bound | None:
         return None
 
 
-LONGEST = 60.0
-"""Seconds of processor time after which a check is given up."""
-
-
-class TooLong(Exception):
-    """A check took too long."""
-
-
-def _give_up(number: int, frame: object) -> None:
-    del number, frame
-    raise TooLong
-
-
 def judged(document: dict) -> tuple[str, float]:
     """Return "proved", or the ends that are not, and the processor time."""
     begun = time.process_time()
-    signal.signal(signal.SIGVTALRM, _give_up)
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
     try:
         ends = check_certificate.check(document)
         verdict = ", ".join(f"{name} {told}" for name, told in ends.items() if told != "proved")
@@ -130,10 +114,6 @@ def judged(document: dict) -> tuple[str, float]:
         verdict = f"refused: {problem}"
     except check_certificate.Undecided as problem:
         verdict = f"not decided: {problem}"
-    except TooLong:
-        verdict = f"not decided in {LONGEST:g} s"
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
     return verdict or "proved", time.process_time() - begun
 
 

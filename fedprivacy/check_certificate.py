@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +35,7 @@ from itertools import accumulate, chain, islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx, fmpq, fmpz_poly
+from flint import acb, acb_mat, arb, arb_poly, ctx, fmpq, fmpz_poly
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
@@ -60,7 +61,7 @@ class Undecided(Exception):
     """An enclosure could not be made small enough."""
 
 
-SECONDS = 60.0
+SECONDS = 30.0
 """Processor time of a check. Beyond it, what is left is not decided."""
 _STOP = [math.inf]
 
@@ -887,6 +888,8 @@ def _buffered(f: Tree, rounds: int) -> list[arb]:
         ]
         for s, d in zip(f["scales"], f["decays"], strict=True)
     ]
+    if len(terms) * rounds > 10**6:
+        raise Refused("so many buffers and rounds are not covered")
     found = [arb(1)]
     for _ in range(rounds - 1):
         found.append(sum((s for s, _ in terms), arb(0)))
@@ -1028,7 +1031,7 @@ def _matrix_change(rows: list[list[arb]], rule: Rule) -> tuple[arb, arb]:
     """Return bounds for any matrix; sums of |C'C| over patterns are bounded one by one."""
     columns = list(zip(*rows, strict=True))
     n, b, k = len(columns), rule.gap, rule.most
-    gram = [[abs(sum(map(_times_of, x, y), arb(0))).upper() for y in columns] for x in columns]
+    gram = [[abs(sum(map(operator.mul, x, y), arb(0))).upper() for y in columns] for x in columns]
     classes = [range(j, n, b) for j in range(b)] if rule.together else []
     if rule.together:
         high = max(_largest([_largest([gram[i][j] for j in c], k) for i in c], k) for c in classes)
@@ -1046,10 +1049,6 @@ def _matrix_change(rows: list[list[arb]], rule: Rule) -> tuple[arb, arb]:
         patterns = [list(range(j, n, b))[:k] for j in range(n if k == 1 else min(n, 4 * b))]
     low = max(_signed([columns[j] for j in pattern]) for pattern in patterns)
     return low, arb(high)
-
-
-def _times_of(x: arb, y: arb) -> arb:
-    return x * y
 
 
 def _largest(values: list[arb], count: int) -> arb:
@@ -1075,7 +1074,7 @@ def _signed(columns: list[tuple[arb, ...]]) -> arb:
     """Return a lower bound on |C s|^2 for signs s, taken one by one."""
     total = [arb(0)] * len(columns[0])
     for column in columns:
-        sign = 1 if float(sum(map(_times_of, total, column), arb(0))) >= 0 else -1
+        sign = 1 if float(sum(map(operator.mul, total, column), arb(0))) >= 0 else -1
         total = [x + sign * y for x, y in zip(total, column, strict=True)]
     return arb(_squares(total).lower())
 
@@ -1371,7 +1370,7 @@ def _kernel(rows: list[list[arb]], places: int, z: arb) -> list[list[arb]]:
         [sum((abs(x) for x in row[k::places]), ZERO) for row in rows]
         for k in range(min(places, len(rows[0])))
     ]
-    return [[sum(map(_times_of, x, y), ZERO) / z**2 for y in sums] for x in sums]
+    return [[sum(map(operator.mul, x, y), ZERO) / z**2 for y in sums] for x in sums]
 
 
 def _levels_of(named: Any, places: int, near: list[arb]) -> list[tuple[int, arb]]:
@@ -1593,6 +1592,17 @@ class Piece:
         m = a + s * (a - b)
         return ((scale + m * arb(self.high)).exp() - (scale + m * arb(self.low)).exp()) / m
 
+    def gained(self, x: arb) -> arb:
+        """Return the integral of (P - e^x Q)^+, of a piece with a form: L is linear."""
+        ((v, a),), ((w, b),) = self.p, self.q
+        at = (x - (v / w).log()) / (a - b)
+        at = at if self.low is None else at.max(self.low)
+        at = at if self.high is None else at.min(self.high)
+        if not (a > b or a < b):
+            raise Undecided("the slope of a loss")
+        low, high = (at, self.high) if a > b else (self.low, at)
+        return self.held(self.p, low, high) - x.exp() * self.held(self.q, low, high)
+
     def logs(self, y: acb) -> tuple[acb, acb] | None:
         """Return (log Q over the base, L) at y, or None if a logarithm may meet its branch cut."""
         p, q, d = self.value(y)
@@ -1741,6 +1751,7 @@ def _times(terms: Terms, w: arb) -> Terms:
 
 def made(tree: Tree) -> Pair:
     """Return the two laws of an expression of pairs."""
+    _in_time()
     return MADE[tree["type"]](tree["fields"])
 
 
@@ -2061,7 +2072,7 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
     step = max(std / STEPS, most / MOST_STEPS)
     if step > std / 25:
         return _by_doubling(one, copies, small)
-    ctx.cap = size = int(most / step) + 2
+    size = int(most / step) + 2
     q, p, h = [ZERO] * size, [ZERO] * size, arb(step)
     q[0] += one.zero
     for w, v in zip(one.q, one.p, strict=True):
@@ -2079,11 +2090,13 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
         if not 0 <= k < size - 1 or not (up >= 0 and up <= w):
             raise Undecided("the step of a value")
         q[k], q[k + 1] = q[k] + w - up, q[k + 1] + up
-    others = _power(arb_series(q), copies - 1)
-    total = (others * arb_series(q)).coeffs()
+    steps = Masses.of(q, BITS + UNIT)
+    others = steps.power(copies - 1, size)
+    total = others.times(steps, size).balls()
     spread = arb(math.log1p(square / copies)).sqrt() / FINE
     if one.side < 0:
-        return _labelled_places(total, (others * arb_series(p)).coeffs(), h / copies, spread)
+        shown = others.times(Masses.of(p, BITS + UNIT), size).balls()
+        return _labelled_places(total, shown, h / copies, spread)
     return _placed(total, h / copies, spread).trimmed(small)
 
 
@@ -2275,6 +2288,9 @@ def alone(pair: Pair, x: arb, share: arb) -> arb:
     """Return delta(x) of one round, to a small part of ``share``."""
     total = sum(((a - x.exp() * b).max(arb(0)) for a, b in pair.atoms), arb(0))
     for piece in pair.pieces:
+        if piece.closed:
+            total += piece.gained(x)
+            continue
         low, high, beyond = _near(piece, 12 + (-2 * share.log()).sqrt())
         total += beyond
         for part in _above(piece, x, share, low, high):
@@ -2497,6 +2513,7 @@ def log_moment(pair: Pair, tilt: float) -> float:
 
 
 def _rough(pair: Pair, tilt: float) -> float:
+    _in_time()
     logs = [_log(float(pair.still))] + [
         _log(float(a)) + tilt * _log(float(a / b)) for a, b in pair.atoms
     ]
@@ -2708,10 +2725,13 @@ class Line:
         turns = [acb(0, spacing) * loss for loss in losses]
         fine = _powers([turn.exp() for turn in turns], width)
         coarse = _powers([(width * turn).exp() for turn in turns], -(-count // width))
-        rows = acb_mat([[w * z for w, z in zip(weights, row, strict=True)] for row in coarse])
-        slip = acb(arb(0, error.upper()), arb(0, error.upper()))
-        sums = (rows * acb_mat(fine).transpose()).entries()[:count]
-        return [z + slip + more for z, more in zip(sums, known, strict=True)]
+        slip, turned = acb(arb(0, error.upper()), arb(0, error.upper())), acb_mat(fine).transpose()
+        sums: list[acb] = []
+        for k in range(0, len(coarse), 32):
+            _in_time()
+            some = [map(operator.mul, weights, row) for row in coarse[k : k + 32]]
+            sums += (acb_mat([list(row) for row in some]) * turned).entries()
+        return [z + slip + more for z, more in zip(sums[:count], known, strict=True)]
 
 
 def _normals(rounds: list[tuple[Pair, int]]) -> bool:
@@ -2770,6 +2790,7 @@ def _jumps(
     """
     every, rest = [(arb(1), arb(1))], arb(0)
     for pair, count in rounds:
+        _in_time()
         if count * sum(float(a) for a, _ in pair.atoms) > 150.0:
             return None
         here = _drawn(pair, count, small)
@@ -2927,6 +2948,12 @@ class Masses:
         """Return a ball that contains the sum."""
         return (arb(sum(self.units)) + arb(0, self.error)) / arb(2) ** self.bits
 
+    def balls(self) -> list[arb]:
+        """Return balls that contain the masses."""
+        unit = arb(2) ** -self.bits
+        slip = arb(0, (self.error * unit).upper())
+        return [units * unit + slip for units in self.units]
+
     def mean(self, at: int, gaps: list[float]) -> arb:
         """Return a bound on the sum of mass k times the gap at ``at`` - k."""
         start = max(0, at + 1 - len(gaps))
@@ -3057,14 +3084,6 @@ def _meeting(piece: Piece, target: arb, a: arb, b: arb, step: arb) -> tuple[arb,
         a, b = (y, b) if loss < target else (a, y)
         y = (y - (loss - target) / slope).mid()
     raise Undecided("a lattice point's outcome")
-
-
-def _power(base: arb_series, n: int) -> arb_series:
-    total = arb_series([1])
-    for bit in bin(n)[2:]:
-        total = total * total
-        total = total * base if bit == "1" else total
-    return total
 
 
 def _widened(values: list[float], reach: int) -> list[float]:

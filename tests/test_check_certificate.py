@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from scipy.stats import norm
 
 import fedprivacy as fp
 from fedprivacy import check_certificate as checker
@@ -535,6 +536,16 @@ def test_moves_that_are_too_large_are_not_cut_into_cells():
     far = check_certificate.arb(10) ** 9
     with pytest.raises(check_certificate.Undecided, match="so large a move"):
         check_certificate._in_cells(far, 64, lambda y: (y, y))
+
+
+def test_a_linear_loss_is_integrated_between_known_ends():
+    """Delta of N(mu, 1) against N(0, 1), also of one so far that cells would be many."""
+    for mu, x in ((1.0, 0.5), (1.0, -2.0), (800.0, 321000.0)):
+        pair = check_certificate.made(check_certificate._node("Gdp", mu=mu))
+        for one in (pair, pair.swap()):
+            delta = check_certificate.alone(one, check_certificate.arb(x), check_certificate.arb(1))
+            truth = norm.cdf(mu / 2 - x / mu) - math.exp(norm.logcdf(-mu / 2 - x / mu) + x)
+            assert float(delta) == pytest.approx(truth, rel=1e-9)
 
 
 def test_masses_in_units_hold_their_products():
