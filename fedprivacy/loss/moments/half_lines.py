@@ -35,6 +35,8 @@ MOST_PANELS = 1 << 11
 _MOST_SHORT = 1 << 13
 """Largest number of panels in a rule for a sum."""
 _HALVINGS = 16
+_SHORT = 50.0
+"""Longest half line that is searched at a hundred points."""
 _NODES = (24, 48)
 """Nodes of a panel of a rule for a sum: at one point, and on a line."""
 _RHO = np.array([2.0, 3.0, 4.0, 5.5, 7.5])
@@ -63,16 +65,12 @@ class _Panels(NamedTuple):
     plain: bool
 
 
-def stacked(halves: Sequence[HalfLine]) -> tuple[list[HalfLines], list[HalfLine]]:
-    """Return half lines that share arrays, by shape, and all others."""
-    shapes: dict[Shape, list[HalfLine]] = {}
-    alone = []
-    for half in halves:
-        if (shape := shape_of(half)) is None:
-            alone.append(half)
-        else:
-            shapes.setdefault(shape, []).append(half)
-    return [HalfLines.of(alike) for alike in shapes.values()], alone
+def stacked(halves: Sequence[HalfLine]) -> list[list[HalfLine]]:
+    """Return half lines in groups of one shape, and others each alone."""
+    shapes: dict[object, list[HalfLine]] = {}
+    for k, half in enumerate(halves):
+        shapes.setdefault(shape_of(half) or k, []).append(half)
+    return list(shapes.values())
 
 
 class _Cut(NamedTuple):
@@ -117,7 +115,9 @@ class HalfLines:
 
     def stop(self, tilt: float, depth: float = DEPTH + 1.0) -> Array:
         """Return ends for the half lines; the integral beyond them is at most e^{2 - depth}."""
-        high = np.maximum(self.ends.span(tilt, depth)[1], self.ends.span(0.0, depth)[1])
+        # An end that overflows needs too many panels, which is refused later.
+        with np.errstate(over="ignore", invalid="ignore"):
+            high = np.maximum(self.ends.span(tilt, depth)[1], self.ends.span(0.0, depth)[1])
         if self.low:
             # The integrand is at most P's density.
             high = np.minimum(high, self.ends.most_p + math.sqrt(2.0 * depth))
@@ -128,14 +128,14 @@ class HalfLines:
         spread = np.maximum(self.ends.spread, 1e-9)
         widest = np.minimum(1.5, 2.0 / spread)
         width = np.minimum(widest, 40.0 / np.maximum(line.top * spread, 1e-9))
-        return np.asarray(np.ceil((stop - self.start) / width))[:, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(np.ceil((stop - self.start) / width))[:, 0]
 
     def cumulants(self, tilt: float) -> Array:
         """Return log-moment, mean and variance of each row to a few digits, weights included."""
         # As in ``GaussianPair.cumulants``, e^-18 is accurate enough.
-        with np.errstate(over="ignore", invalid="ignore"):
-            stop = self.stop(tilt, 18.0)
-            most = np.max(self.panels(Contour(tilt, 0.0, 1), stop))
+        stop = self.stop(tilt, 18.0)
+        most = np.max(self.panels(Contour(tilt, 0.0, 1), stop))
         if not most < MOST_PANELS:
             raise NoMoments
         count = int(most)
@@ -143,6 +143,10 @@ class HalfLines:
         found = np.array(Weighed.at(self.p, self.q, y, log_width, tilt).cumulants())[..., 0]
         found[0] += np.log(self.weight[:, 0])
         return found
+
+    def short(self, tilt: float) -> bool:
+        """Return whether ``slabs`` finds the likely outcomes of all rows among a hundred points."""
+        return bool(np.max(self.stop(tilt) - self.start) < _SHORT)
 
     def slabs(self, here: Spectrum) -> tuple[Array, Array]:
         """Return masses and widths of slabs below the density of the loss, weights included."""
@@ -203,7 +207,8 @@ class HalfLines:
         """Return panels on which a few nodes suffice."""
         each = _NODES[line.size > 1]
         length, share = (stop - self.start)[:, 0], np.log(self.weight)
-        count = np.ceil(length * np.maximum(0.5 * self.ends.spread[:, 0], 1.0 / 1.5))
+        with np.errstate(over="ignore", invalid="ignore"):
+            count = np.ceil(length * np.maximum(0.5 * self.ends.spread[:, 0], 1.0 / 1.5))
         if not count.sum() < MOST_PANELS:
             raise NoMoments
         radii = length / (2.0 * count)

@@ -6,6 +6,7 @@ integrated by Gauss-Legendre panels; see docs/theory/inversion.md and docs/theor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from . import spectrum as spectra
 from . import staircase
 from .contour import Array, Contour, NoMoments
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
-from .half_lines import HalfLines, stacked
+from .half_lines import HalfLines, shape_of, stacked
 from .legendre import legendre
 from .moments import Moments
 from .spectrum import Cumulants, Decay, HalfLine, Leaf, Rule, Spectrum, log_total
@@ -308,9 +309,14 @@ class Part(Moments):
         return self.whole and not self.rare
 
     @functools.cached_property
-    def _stacks(self) -> tuple[list[HalfLines], list[HalfLine]]:
-        """Pieces that share arrays, such as those of many labels; and all other pieces."""
-        return stacked(self.pieces) if self.ordinary else ([], list(self.pieces))
+    def _groups(self) -> list[tuple[HalfLines | None, list[HalfLine]]]:
+        """Pieces that share arrays, such as those of many labels, and the arrays; others alone."""
+        if not self.ordinary:
+            return [(None, list(self.pieces))]
+        return [
+            (HalfLines.of(group) if shape_of(group[0]) else None, group)
+            for group in stacked(self.pieces)
+        ]
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the sum of the integrals of the pieces and the mass at loss 0.
@@ -338,11 +344,16 @@ class Part(Moments):
         """Return the rule for all pieces and the mass at loss 0, for heights up to the line's."""
         near, whole = not self.rare, self.whole
         size = self.cumulants(line.tilt).value if self.rare else 0.0
-        stacks, alone = self._stacks
-        rules = [stack.joined(line) for stack in stacks]
-        for piece in alone:
-            rule = piece.rule(line.tilt, line.top, near, whole, size)
-            rules.append(rule.weighted(math.log(piece.weight)))
+        rules = []
+        for together, pieces in self._groups:
+            # Where all would need too many nodes together, some may need few alone.
+            with contextlib.suppress(NoMoments):
+                if together is not None:
+                    rules.append(together.joined(line))
+                    continue
+            for piece in pieces:
+                rule = piece.rule(line.tilt, line.top, near, whole, size)
+                rules.append(rule.weighted(math.log(piece.weight)))
         return self._joined(rules)
 
     def _joined(self, rules: list[Rule]) -> Rule:
@@ -366,21 +377,26 @@ class Part(Moments):
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the cumulants of the mixture of the pieces and the atom."""
-        stacks, alone = self._stacks
-        found = [(piece.weight, piece.cumulants(tilt)) for piece in alone]
-        for stack in stacks:
-            found += [(1.0, Cumulants(*row)) for row in stack.cumulants(tilt).T.tolist()]
+        found: list[tuple[float, Cumulants]] = []
+        for together, pieces in self._groups:
+            with contextlib.suppress(NoMoments):
+                if together is not None and len(pieces) > 1:
+                    found += [(1.0, Cumulants(*row)) for row in together.cumulants(tilt).T.tolist()]
+                    continue
+            found += [(piece.weight, piece.cumulants(tilt)) for piece in pieces]
         return spectra.mix_cumulants([*found, (self.atom, Cumulants(0.0, 0.0, 0.0))])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return bounds on the moments at and above each height: see ``Moments.decay``."""
 
         def lost(at: Spectrum) -> Array:
-            stacks, alone = self._stacks
-            falls = [piece.lost(at, heights) for piece in alone]
-            for stack in stacks:
-                mass, width = (column.ravel() for column in stack.slabs(at))
-                falls.append(staircase.lost(mass, width, heights))
+            falls = []
+            for together, pieces in self._groups:
+                if together is not None and len(pieces) > 1 and together.short(tilt):
+                    mass, width = (column.ravel() for column in together.slabs(at))
+                    falls.append(staircase.lost(mass, width, heights))
+                else:
+                    falls += [piece.lost(at, heights) for piece in pieces]
             return np.asarray(sum(falls))
 
         return spectra.slab_decay(self.spectrum, tilt, heights, fine, lost)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled
-from fedprivacy.loss.moments.contour import Contour
-from fedprivacy.loss.moments.half_lines import stacked
+from fedprivacy.loss.moments.contour import Contour, NoMoments
+from fedprivacy.loss.moments.half_lines import HalfLines, stacked
 
 LABELS = ((0.96, 1), (0.039, 2), (0.001, 4))
 """(weight, number of draws): the weights add up to 1."""
@@ -38,9 +38,10 @@ def integral(rule, line, mass):
 )
 def test_a_sum_of_half_lines_is_that_of_each(z, q, line):
     part = several(z, q)
-    stacks, others = stacked(part.pieces)
-    assert [len(stack.weight) for stack in stacks] == [3, 3] and not others
-    for stack, pieces in zip(stacks, (part.pieces[:3], part.pieces[3:]), strict=True):
+    groups = stacked(part.pieces)
+    assert groups == [list(part.pieces[:3]), list(part.pieces[3:])]
+    for pieces in groups:
+        stack = HalfLines.of(pieces)
         rules = [
             piece.rule(line.tilt, line.top, True, True, 0.0).weighted(math.log(piece.weight))
             for piece in pieces
@@ -104,8 +105,22 @@ def test_a_rule_for_greater_heights_serves_the_next_line():
 
 def test_steep_half_lines_have_short_panels_where_they_are_steep():
     """A loss that is flat over most outcomes needs few nodes there."""
-    (stack, _), _ = stacked(several(1.0, 0.01).pieces)
+    stack = HalfLines.of(stacked(several(1.0, 0.01).pieces)[0])
     nodes = len(stack.joined(Contour(0.5, 1.0, 501)).loss)
     lowest = len(stack.joined(Contour(0.5, 1.0, 2)).loss)
     # One length for all panels would take 30 times as many as for the lowest line.
     assert lowest < nodes < 15 * lowest
+
+
+def test_half_lines_too_long_for_one_rule_are_integrated_alone():
+    """A loss of thousands: the likely outcomes are far from 0 and few."""
+    z, q = 0.02, 0.01
+    stays = (1.0 - q, -1.0)
+    there = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
+    part = Fold(there, Sampled(Gdp(1.0 / z), q)).part
+    together, line = HalfLines.of([part.pieces[0]]), Contour(1.0, 0.0, 1)
+    with pytest.raises(NoMoments):
+        together.joined(line)
+    assert not together.short(line.tilt)
+    found = part.spectrum(line)
+    assert abs(found.log_size - part.cumulants(line.tilt).value) < 1e-3 and found.error[0] < 1e-9
