@@ -15,6 +15,7 @@ from ..json_fields import RepeatedField, check_fields
 from ..mechanisms import Mechanism
 from ..outputs import printable
 from ..registry import NOTHING, Held
+from .blocks import take_rounds
 from .files import ledger_errors
 from .lines import (
     CHECK,
@@ -162,9 +163,13 @@ class History:
             case CloseLine():
                 self.closed = True
 
+    def known(self, text: bytes) -> int | None:
+        """Return the number of a mechanism that a line had before; else None."""
+        return self._mechanisms.get(text)
+
     def _known(self, raw: msgspec.Raw) -> int:
         text = bytes(raw)
-        number = self._mechanisms.get(text)
+        number = self.known(text)
         if number is None:
             number = self._mechanisms[text] = self.rounds.known(self._priced(raw))
         return number
@@ -249,7 +254,7 @@ def _read_lines(file: BinaryIO, path: Path) -> History:
 def _lines_of(file: BinaryIO, history: History) -> Iterator[bytes]:
     """Yield lines with their ends; a half-written or too long last line has none.
 
-    The file is read in blocks, which is faster than line by line for short lines.
+    The file is read in blocks. Blocks of ordinary rounds are taken at once and not yielded.
     """
     rest = b""
     while block := file.read(_BLOCK):
@@ -257,8 +262,9 @@ def _lines_of(file: BinaryIO, history: History) -> Iterator[bytes]:
         # The text after the last line feed may continue in the next block.
         text, rest = (rest + block[:cut], block[cut:]) if cut else (b"", rest + block)
         history.whole.update(text)
-        for line in text.split(b"\n")[:-1]:
-            yield line + b"\n"
+        if not take_rounds(history, text):
+            for line in text.split(b"\n")[:-1]:
+                yield line + b"\n"
         # Stop here, because a file without line feeds would fill the memory.
         if len(rest) >= MAX_LINE:
             break
