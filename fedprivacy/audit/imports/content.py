@@ -240,7 +240,8 @@ def _untagged(loader: Any, _: str, node: Any) -> Any:
 _NUMBERS = {
     "tag:yaml.org,2002:int": re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)\Z"),
     "tag:yaml.org,2002:float": re.compile(
-        r"(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?"
+        # Without 1.000, which may be one or a thousand.
+        r"(?!(?:[1-9]\d{0,2}(?:\.\d{3})+)\Z)(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?"
         r"|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
     ),
 }

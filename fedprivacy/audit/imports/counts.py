@@ -33,7 +33,8 @@ def _only_tried(draft: Draft, one: Field) -> None:
     """Ask for the rounds if a program only tries its settings, for example ``dry_run: true``."""
     on = as_flag(one.value) or (as_number(one.value) or 0) > 0
     if one.name in _TRIED and on:
-        draft.ask("rounds", f"{one} may run fewer steps, or none; state how many ran")
+        why = f"{one} may run fewer steps, or none; state how many ran"
+        draft.ask("rounds", why, limits=False)
 
 
 _INSIDE = {"local_steps", "num_local_steps", "local_epochs", "local_iterations", "local_updates"}
@@ -70,7 +71,8 @@ def _of_models(draft: Draft, one: Field) -> None:
     models = ("models" in words and released) or one.name in ("ensemble", "ensembles")
     tried = listed and words_in(one.place.rpartition(".")[0]) & {"grid", "sweep", "search"}
     if (models and (listed or (many or 0) > 1)) or tried:
-        draft.ask("trials", f"{one}: how many runs were made on these data")
+        size = len(one.value) if isinstance(one.value, list) else many or 0
+        draft.ask("trials", f"{one}: how many runs were made on these data", size)
 
 
 def _of_epochs(draft: Draft) -> None:
@@ -95,10 +97,12 @@ def _of_epochs(draft: Draft) -> None:
         draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
     # Both may be true, if the run ended early or the epochs are of something else.
     elif rate and rounds < 0.99 * (number - 1) / rate:
-        draft.ask("rounds", f"{rounds} in the file, where {steps_of(number, rate)}")
+        why = f"{rounds} in the file, where {steps_of(number, rate)}"
+        draft.ask("rounds", why, math.floor(0.99 * (number - 1) / rate))
     # A cap of steps replaces the epochs in some trainers, and ends a longer run in others.
     elif rate and number and rounds > 1.01 * (number + 1) / rate and is_cap(steps[0]):
-        draft.ask("rounds", f"{steps[0]} is a cap, where {steps_of(number, rate)}")
+        why = f"{steps[0]} is a cap, where {steps_of(number, rate)}"
+        draft.ask("rounds", why, limits=False)
 
 
 def _epochs_run(one: Field) -> bool:
@@ -132,7 +136,7 @@ def _more_steps(draft: Draft) -> None:
         later = {word.rstrip("0123456789") for word in words} & _LATER
         more = (words & _IN_ALL and many > rounds) or (later and many > 0)
         if words & _COUNTED and more and not of_a_test(one):
-            draft.ask("rounds", f"{rounds:g} in the file, and {one}")
+            draft.ask("rounds", f"{rounds:g} in the file, and {one}", many)
             return
 
 

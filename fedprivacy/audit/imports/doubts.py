@@ -384,7 +384,7 @@ def _trials(draft: Draft, one: Field) -> None:
     many = _size(one.value)
     listed = isinstance(one.value, list) and one.name in ("seed", "random_seed", "random_state")
     if (_counts_runs(one) or listed) and many is not None and many > 1:
-        draft.ask("trials", f"{one}: how many runs were made on these data")
+        draft.ask("trials", f"{one}: how many runs were made on these data", many)
 
 
 def trials_in(fields: Fields) -> Field | None:

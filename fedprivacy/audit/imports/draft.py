@@ -7,7 +7,6 @@ options. Every fact is either in the file, inferred by a stated rule, or stated 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -17,7 +16,7 @@ from ...outputs import printable
 from ...relations import Adjacency, Observer
 from ...sampling.scheme import TableScheme
 from .assembling import SCHEMES
-from .fields import Field, Fields, as_number, plain_name
+from .fields import Field, Fields, as_number, like_thousands, numbers_in, plain_name
 from .passes import round_share
 from .trace import Denominator, Origin, Rounds, Sampling, Stated, Trace
 
@@ -162,6 +161,8 @@ class Draft:
         questions: what the file does not settle.
         other_facts: other statements of the file, by name.
         several: the numbers of a file that has several for one fact, by the fact's name.
+        worst: the smallest noise of the file, and its largest other numbers, for facts that are
+            asked for although the file has numbers.
         suggested: numbers of the file for the options of the sampling, which the user confirms.
         least_rate: lower end of a share that the file prints rounded, or gives by its sizes.
         least_rounds: lower end of the rounds that epochs and sizes of the file give.
@@ -181,6 +182,7 @@ class Draft:
     questions: list[Question] = field(default_factory=list)
     other_facts: dict[str, str] = field(default_factory=dict)
     several: dict[str, list[float]] = field(default_factory=dict)
+    worst: dict[str, float] = field(default_factory=dict)
     anywhere: bool = True
     suggested: dict[str, Any] = field(default_factory=dict)
     least_rate: float = 0.0
@@ -197,7 +199,7 @@ class Draft:
             return True
         noises = [each.place.rpartition(".")[0] for each in self.fields.every if _noisy(each)]
         parent = one.place.rpartition(".")[0]
-        words = {*plain_name(re.sub(r"\[\d+\]", "", parent)).split("_")} - {""}
+        words = {one.rstrip("0123456789") for one in plain_name(parent).split("_")} - {""}
         return words <= _PLACES or parent in noises
 
     def take(self, name: str, *names: str, whole: bool = False) -> Any:
@@ -218,7 +220,8 @@ class Draft:
             # Trainers write -1 or null for no cap of the steps.
             if one.name.startswith("max_") and (one.value is None or value == -1):
                 continue
-            if value is None or value < 0 or (whole and not isinstance(value, int)):
+            unclear = whole and (not isinstance(value, int) or like_thousands(one.value))
+            if value is None or value < 0 or unclear:
                 strange.append(one)
             else:
                 found.setdefault(value, one)
@@ -230,7 +233,13 @@ class Draft:
             self.several[name] = list(found)
             several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
             limit = _limit(name, list(found)) if len(found) > 1 else ""
-            self.ask(name, f"not settled by {several}" + (limit and f"; an answer must {limit}"))
+            near = [one.value for one in strange if self.about_the_run(one)]
+            why = f"not settled by {several}" + (limit and f"; an answer must {limit}")
+            self.ask(name, why, *found, *numbers_in(near))
+        elif name == "noise_multiplier":
+            # The parts of a schedule, such as its start and its end.
+            inside = [one for one in self.fields.every if _within(one, names)]
+            self._limit(name, numbers_in([one.value for one in inside]))
         return None
 
     def know(self, name: str, value: Any, because: str) -> None:
@@ -238,11 +247,27 @@ class Draft:
         self.facts[name] = value
         self.inferred.append(because)
 
-    def ask(self, name: str, why: str = "") -> None:
-        """Ask for a fact; a value of the file does not count any more."""
-        self.facts.pop(name, None)
+    def ask(self, name: str, why: str = "", *numbers: float, limits: bool = True) -> None:
+        """Ask for a fact; a value of the file does not count any more.
+
+        Args:
+            name: the fact.
+            why: why the file does not settle it.
+            numbers: further numbers of the file for it.
+            limits: whether an answer better than the file's numbers contradicts the file. Fewer
+                steps than a cap do not.
+        """
+        value = self.facts.pop(name, None)
+        if limits:
+            self._limit(name, [*numbers, value] if isinstance(value, int | float) else numbers)
         if all(question.name != name for question in self.questions):
             self.questions.append(Question(name, why))
+
+    def _limit(self, name: str, numbers: Iterable[float]) -> None:
+        """Keep the worst of the file's numbers for a fact."""
+        known = [*numbers, *([self.worst[name]] if name in self.worst else [])]
+        if known:
+            self.worst[name] = min(known) if name == "noise_multiplier" else max(known)
 
     def ask_claim(self, why: str) -> None:
         """Ask for the epsilon; that of the file does not count any more."""
@@ -276,6 +301,11 @@ class Draft:
         """Return the fields that were read, with their values, in words."""
         known = [str(one) for one in self.fields.used.values() if _is_value(one.value)]
         return ", ".join(known[:14]) + (", ..." if len(known) > 14 else "")
+
+
+def _within(one: Field, names: tuple[str, ...]) -> bool:
+    """Return whether a field is a part of one with one of these names."""
+    return not {*map(plain_name, one.place.split(".")[:-1])}.isdisjoint(names)
 
 
 def tiny(one: Field) -> bool:
@@ -398,7 +428,19 @@ def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
         found.append(f"a round has a share of {draft.least_rate:.4g} or more in the file")
     if stated.rounds is not None and stated.rounds < draft.least_rounds:
         found.append(f"the epochs in the file make {draft.least_rounds} rounds or more")
-    return tuple(found)
+    return (*found, *_better(draft.worst, stated, share))
+
+
+def _better(worst: Mapping[str, float], stated: Stated, share: float) -> Iterable[str]:
+    """Yield sentences on answers that are better than the file's own numbers."""
+    noise, least = stated.noise_multiplier, worst.get("noise_multiplier", math.inf)
+    if noise is not None and noise > least:
+        yield f"a noise multiplier of {noise:.6g} was stated, and the file has {least:.6g}"
+    given = {"rounds": stated.rounds, "trials": stated.trials, "sampling_probability": share}
+    for name, value in given.items():
+        if value is not None and value < (1.0 - 1e-6) * worst.get(name, 0.0):
+            what = name.replace("_", " ")
+            yield f"{what} of {value:.6g} was stated, and the file has {worst[name]:.6g}"
 
 
 def _quoted(name: str, suggested: Mapping[str, Any], fields: Iterable[Field]) -> Question:

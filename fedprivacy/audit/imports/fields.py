@@ -219,6 +219,27 @@ def as_number(value: Any) -> float | int | None:
     return None if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+", re.ASCII)
+
+
+def numbers_in(value: Any) -> list[float]:
+    """Return the numbers of a value: also of its parts, and of a text around them."""
+    number = as_number(value)
+    if number is not None:
+        return [number]
+    if isinstance(value, str):
+        return [float(text) for text in _NUMBERS.findall(value[:400])]
+    parts = value.values() if isinstance(value, Mapping) else value
+    many = isinstance(value, Mapping | list | tuple)
+    return [number for part in (parts if many else ()) for number in numbers_in(part)][:1000]
+
+
+def like_thousands(value: Any) -> bool:
+    """Return whether a text is 1 in some countries and 1,000 in others, such as "1.000"."""
+    return isinstance(value, str) and _THOUSANDS.fullmatch(value.strip()) is not None
+
+
 def as_flag(value: Any) -> bool | None:
     """Return a truth value, also from its text; None for any other value."""
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from .content import MAX_DEPTH, MAX_YAML, unreadable
-from .fields import as_number, headed, plain_name, turned
+from .fields import as_number, headed, like_thousands, plain_name, turned
 
 MAX_TABLES = 20
 """Largest number of tables of one text that are tried."""
@@ -142,7 +142,7 @@ def _value(cell: str) -> Any:
     power = _POWER.fullmatch(cell)
     text = f"{power[1] or 1}e{power[2]}" if power else cell
     number = as_number(text)
-    return cell if number is None else number
+    return cell if number is None or like_thousands(cell) else number
 
 
 def xml_of(text: bytes, name: str) -> Any:

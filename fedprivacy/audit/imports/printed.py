@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import ConversionError
 from .content import yaml_of
-from .fields import NUMBER, Fields, arguments, as_number, plain_name
+from .fields import NUMBER, Fields, arguments, as_number, like_thousands, plain_name
 from .words import (
     BATCH,
     CLIPS,
@@ -359,7 +359,7 @@ def _value(text: str) -> Any:
     if len(text) > 1 and text[0] == "[" and text[-1] == "]":
         return [_value(part.strip()) for part in _parts(text[1:-1]) if part.strip()][:20]
     number = as_number(text)
-    return _WORDS.get(text, text) if number is None else number
+    return _WORDS.get(text, text) if number is None or like_thousands(text) else number
 
 
 def _commands(text: str) -> Iterator[tuple[str, Any]]:

@@ -26,7 +26,16 @@ from .content import (
     whole,
     yaml_of,
 )
-from .fields import NUMBER, as_number, headed, plain_name, setting_name, turned, unwrapped
+from .fields import (
+    NUMBER,
+    as_number,
+    headed,
+    like_thousands,
+    plain_name,
+    setting_name,
+    turned,
+    unwrapped,
+)
 from .markup import tables_in, xml_of
 from .printed import (
     ABOUT,
@@ -332,7 +341,7 @@ def _is_prose(values: Any) -> bool:
 
 def _cell(text: str) -> Any:
     number = as_number(text)
-    return text.strip() if number is None else number
+    return text.strip() if number is None or like_thousands(text) else number
 
 
 _SAID = re.compile(

@@ -34,3 +34,81 @@ def test_an_infinite_epsilon_is_no_evidence_of_noise():
     with pytest.raises(fp.ParameterError, match="may turn the noise off"):
         fp.audit(infinite, **facts)
     assert fp.audit(infinite, noise_multiplier=1.0, **facts).verdict == "CANNOT BE CERTIFIED"
+
+
+SETTINGS = {
+    "noise_multiplier": "1.1",
+    "max_grad_norm": "1.0",
+    "sample_rate": "0.01",
+    "steps": "1000",
+    "delta": "1e-5",
+    "epsilon": "3.0",
+}
+
+
+def audited(tmp_path, stated, **fields):
+    """Audit settings as YAML with other fields, and the user's statements."""
+    path = tmp_path / "run.yaml"
+    lines = [f"{name}: {value}" for name, value in (SETTINGS | fields).items()]
+    path.write_text("\n".join(lines) + "\n")
+    return fp.audit(path, adjacency="add_remove", **({"sampling": "poisson"} | stated))
+
+
+@pytest.mark.usefixtures("narrowest")
+@pytest.mark.parametrize(
+    ("fields", "better", "worse", "said"),
+    [
+        ({"global_step": "1450"}, {"rounds": 1400}, {"rounds": 1450}, "rounds of 1400"),
+        ({"epochs": "90"}, {"rounds": 1000}, {"rounds": 9000}, "rounds of 1000"),
+        ({"steps": "[300, 900]"}, {"rounds": 500}, {"rounds": 900}, "rounds of 500"),
+        (
+            {"noise_decay": "0.9"},
+            {"noise_multiplier": 5.0},
+            {"noise_multiplier": 1.0},
+            "noise multiplier of 5",
+        ),
+        (
+            {"noise_multiplier": '"1.1 (0.9 after epoch 3)"'},
+            {"noise_multiplier": 1.1},
+            {"noise_multiplier": 0.9},
+            "noise multiplier of 1.1",
+        ),
+        (
+            {"noise_multiplier": "{start: 1.1, end: 0.9}"},
+            {"noise_multiplier": 1.1},
+            {"noise_multiplier": 0.9},
+            "noise multiplier of 1.1",
+        ),
+        (
+            {"q": "0.012"},
+            {"sampling": fp.Poisson(1e-4)},
+            {"sampling": fp.Poisson(0.012)},
+            "sampling probability of 0.0001",
+        ),
+        ({"hyperparameter_trials": "4"}, {"trials": 1}, {"trials": 4}, "trials of 1"),
+    ],
+)
+def test_an_answer_better_than_the_numbers_of_the_file_contradicts_it(
+    tmp_path, fields, better, worse, said
+):
+    claim = (6.0, 1e-5)
+    found = audited(tmp_path, better | {"claim": claim}, **fields)
+    assert found.verdict == "CANNOT BE CERTIFIED" and said in str(found)
+    assert audited(tmp_path, worse | {"claim": claim}, **fields).verdict == "HOLDS"
+
+
+@pytest.mark.usefixtures("narrowest")
+@pytest.mark.parametrize("field", ["dry_run: true", "max_steps: 100000\nepochs: 9"])
+def test_fewer_steps_than_a_cap_contradict_nothing(tmp_path, field):
+    path = tmp_path / "run.yaml"
+    without = {k: v for k, v in SETTINGS.items() if k != "steps" or "max" not in field}
+    path.write_text("\n".join([*(f"{k}: {v}" for k, v in without.items()), field, ""]))
+    found = fp.audit(path, adjacency="add_remove", sampling="poisson", rounds=900)
+    assert found.verdict == "HOLDS"
+
+
+def test_a_count_with_a_point_may_be_thousands(tmp_path):
+    for text in ("1.000", '"1.000"', "12.500"):
+        with pytest.raises(fp.ParameterError, match=r"rounds \(not settled by steps"):
+            audited(tmp_path, {}, steps=text)
+    assert audited(tmp_path, {}, noise_multiplier="1.100").verdict == "HOLDS"

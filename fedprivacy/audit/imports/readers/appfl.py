@@ -53,7 +53,8 @@ def _opacus(draft: Draft) -> Draft:
     draft.know("unit", Unit.RECORD, "the unit is a record, because clients train with Opacus")
     draft.know("sampling", Sampling.POISSON, "make_private draws batches by Poisson sampling")
     draft.ask("sampling_probability", "batch size over the number of records of the client")
-    draft.ask("rounds", "steps of one client in all: global epochs times its local steps")
+    why = "steps of one client in all: global epochs times its local steps"
+    draft.ask("rounds", why, limits=False)
     return draft
 
 

@@ -35,7 +35,7 @@ def _read(fields: Fields, name: str) -> Draft:
             "the change of that model is unbounded: the clip bounds gradients of records; state "
             "its std over the largest change of the model",
         )
-        draft.ask("rounds", "rounds with the node")
+        draft.ask("rounds", "rounds with the node", limits=False)
         return draft
     if kind != "local":
         refuse_unauditable(name, draft.tool, "dp_args has no type 'local' or 'central'")
@@ -44,7 +44,8 @@ def _read(fields: Fields, name: str) -> Draft:
     because = "PrivacyEngine.make_private draws batches by Poisson sampling by default"
     draft.know("sampling", Sampling.POISSON, because)
     draft.ask("sampling_probability", "batch size over the number of records of the node")
-    draft.ask("rounds", "steps of one node in all: rounds times its local updates")
+    why = "steps of one node in all: rounds times its local updates"
+    draft.ask("rounds", why, limits=False)
     return draft
 
 

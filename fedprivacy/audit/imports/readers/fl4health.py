@@ -78,7 +78,8 @@ def _instance_level(draft: Draft) -> None:
     clip = fields.number("clipping_bound", "client_clipping", "max_grad_norm")
     fields.all("batch_size", "local_epochs", "local_steps", "n_server_rounds", "n_clients")
     draft.know("unit", Unit.RECORD, "the unit is a record, because clients train with Opacus")
-    draft.ask("rounds", "steps of one client in all: server rounds times its local steps")
+    why = "steps of one client in all: server rounds times its local steps"
+    draft.ask("rounds", why, limits=False)
     if clip is None:
         draft.ask("noise_multiplier", "no clipping bound is recorded")
 

@@ -27,6 +27,8 @@ _CLIP = ("clipping_norm", "clip_norm", "initial_clipping_norm")
 _FRACTION = ("fraction_train", "fraction_fit")
 _CLIENTS = ("num_supernodes", "num_total_clients", "num_clients")
 _SAMPLED = ("num_sampled_clients",)
+_OF_ONE = "steps of one client in all: server rounds times its local steps"
+_ANSWERED = "in how many rounds one client answered; each one releases its update"
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
@@ -77,7 +79,7 @@ def _records(draft: Draft) -> None:
     ]
     if draft.take("noise_multiplier", *_NOISE) is None:
         draft.ask("noise_multiplier", "Opacus may compute it from a target")
-    draft.ask("rounds", "steps of one client in all: server rounds times its local steps")
+    draft.ask("rounds", _OF_ONE, limits=False)
 
 
 def _central(draft: Draft) -> None:
@@ -173,7 +175,7 @@ def _local(draft: Draft, name: str) -> None:
     fraction = fields.number(*_FRACTION)
     if fraction is None or fraction < 1:
         # A client that sits out some rounds releases less. How often is not in the file.
-        draft.ask("rounds", "in how many rounds one client answered; each one releases its update")
+        draft.ask("rounds", _ANSWERED, limits=False)
     draft.know("sampling", Sampling.EVERYONE, "each counted round releases this client's update")
 
 

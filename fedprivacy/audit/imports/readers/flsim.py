@@ -85,7 +85,8 @@ def _records(draft: Draft) -> Draft:
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     because = "the unit is a record, because the privacy_setting of clients clips its gradient"
     draft.know("unit", Unit.RECORD, because)
-    draft.ask("rounds", "steps of one client in all: its rounds times its local steps")
+    why = "steps of one client in all: its rounds times its local steps"
+    draft.ask("rounds", why, limits=False)
     return draft
 
 
