@@ -31,6 +31,8 @@ LOG_OFF_ATOM = -34.5
 _MOST_NODES = 1 << 18
 _MOST_PANELS = 1 << 14
 _HALVINGS = 14
+_TALL = 100.0
+"""From this height on, panels of many lengths are worth their search for a single piece."""
 _SERVED = 3.0
 """A rule for heights up to this number of times those of a line serves the line."""
 _RHO = np.array([2.0, 3.0, 4.0, 5.5, 7.5])
@@ -348,7 +350,7 @@ class Part(Moments):
         for together, pieces in self._groups:
             # Where all would need too many nodes together, some may need few alone.
             with contextlib.suppress(NoMoments):
-                if together is not None:
+                if together is not None and (len(pieces) > 1 or line.top > _TALL):
                     rules.append(together.joined(line))
                     continue
             for piece in pieces:

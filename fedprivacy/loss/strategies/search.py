@@ -253,7 +253,11 @@ class CoarseLattice:
             return None
         rounds = curve.components().rounds
         short = count_of(curve) <= _SHORT and len(rounds) <= _KINDS
-        if not short or all(one.moments().part() is None for one, _ in rounds):
+        # A lattice of large losses has many points.
+        compared = max(level for level in (question.floor, question.ceiling) if level < math.inf)
+        if not short or compared > _SMALLEST * Lattices.first_step(question):
+            return None
+        if all(one.moments().part() is None for one, _ in rounds):
             return None
         return 4e-3
 
@@ -339,6 +343,8 @@ SMALL = 1 << 17
 _FEW = 64
 _HOPELESS = 16.0
 """Lattices are left out if they would be wider than the known interval by more than this factor."""
+_SMALLEST = 4000.0
+"""Largest number, in steps, with which one coarse lattice is compared."""
 _SHORT, _KINDS = 300, 20
 """Largest numbers of rounds, and of kinds of rounds, for which one coarse lattice is tried."""
 STRATEGIES: tuple[Strategy, ...] = (

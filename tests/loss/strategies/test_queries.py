@@ -160,3 +160,12 @@ def test_a_lattice_that_would_be_far_too_wide_is_not_begun():
     assert search._cannot_help(question, close)
     # It may still be the first to have an upper end.
     assert not search._cannot_help(question, close._replace(high=Up(math.inf)))
+
+
+def test_a_coarse_lattice_of_large_losses_is_not_tried():
+    fold = readings(replaced(60))[0]
+    way = search.CoarseLattice()
+    assert way.cost(EpsilonAt.of(fold, 1e-5, 1e-3, 4.0)) is not None
+    assert way.cost(EpsilonAt.of(fold, 1e-5, 1e-3, 4000.0)) is None
+    assert way.cost(EpsilonAt.of(fold, 1e-5, 1e-3, 0.0)) is None
+    assert way.cost(EpsilonAt.of(GAUSSIAN, 1e-5, 1e-3, 4.0)) is None
