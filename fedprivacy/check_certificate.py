@@ -48,6 +48,7 @@ ZERO, TINY = arb(0), arb(2) ** -110
 MOST_ATOMS, MOST_WAYS, CELLS, MOST_CUTS, MOST_MOVE = 40, 16, 64, 1 << 14, 100
 FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
+MOST_CELLS_OF_A_PROFILE = 200_000
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -707,8 +708,23 @@ def _allocated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
             for share in (4, 2, 1)
         ]
         below = [[(tree, 1)] for tree in (*sums, _node("Gdp", mu=shown))]
-    ways = (above, *plain.above) if swap else (above,)
+    ways = (*_own_pairs(mu, f.get("levels"), blocks), above, *plain.above) if swap else (above,)
     return Known(ways, tuple(below), ZERO, one.off, ("T11",))
+
+
+def _own_pairs(mu: arb, named: Any, blocks: list[tuple[int, int]]) -> list[Parts]:
+    """Return the way by profiles that a certificate proposes for a replaced unit; [] if none."""
+    points = {size: known for size, known in named or () if type(size) is int}
+    sizes = [(size, n) for size, n in blocks if n]
+    if not all(size == 1 or size in points for size, _ in sizes):
+        return []
+    one = (
+        _node("Gdp", mu=2 * mu)
+        if size == 1
+        else _node("Exchanged", mu=mu, rounds=size, points=points[size])
+        for size, _ in sizes
+    )
+    return [[(tree, n) for tree, (_, n) in zip(one, sizes, strict=True)]]
 
 
 def _one_of_rounds(mu: arb, rounds: int, swap: bool, small: float) -> Tree:
@@ -741,7 +757,10 @@ DRAWN: dict[str, Callable[[Sum, Tree, str, float], Known]] = {
 
 def _on_drawn_units(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     """Return the pairs of a mechanism whose units are sampled."""
-    return _of_sum(_sum_of(f["inner"], f["scheme"]), f["scheme"], adjacency, observer, small)
+    scheme = f["scheme"]
+    if scheme["type"] == "RandomAllocation" and f.get("levels"):
+        scheme = scheme | {"fields": scheme["fields"] | {"levels": f["levels"]}}
+    return _of_sum(_sum_of(f["inner"], f["scheme"]), scheme, adjacency, observer, small)
 
 
 def _of_sum(one: Sum, scheme: Tree, adjacency: str, observer: str, small: float) -> Known:
@@ -2206,6 +2225,75 @@ def _replaced_ratios(f: Tree) -> Pair:
     return Pair(tuple(atoms), only=ends, exact=False)
 
 
+def _exchanged_units(f: Tree) -> Pair:
+    """Return the pair of points of a replaced unit's profile, each of them tested (T11, T12)."""
+    known, work = [], 0
+    for point in f["points"]:
+        _in_time()
+        named = dict(zip(("epsilon", "delta"), point, strict=True))
+        epsilon, delta = _from(0, 200, named, "epsilon", float), _from(0, 1, named, "delta", float)
+        with ctx.workprec(BITS // 2):
+            gain, cells = _gain(arb(f["mu"]), f["rounds"], float(epsilon))
+        work += cells
+        if not gain <= delta or work > MOST_CELLS_OF_A_PROFILE:
+            raise Undecided("a point of a profile, or its cells")
+        known.append((_exact(arb(epsilon).exp().upper()), Fraction(float(delta))))
+    return _of_points(known)
+
+
+def _gain(mu: arb, t: int, epsilon: float) -> tuple[arb, int]:
+    """Return a bound on E (X_1 + ... + X_t)^+ / t, spread on a grid (T11), and its cells."""
+    a = arb(epsilon).exp()
+    spread = float(((1 + a * a) * (mu * mu).expm1() - 2 * a * (-mu * mu).expm1()).sqrt())
+    end = 8.5 * spread * math.sqrt(t) + t * float(a - 1)
+    last, cell = math.ceil(13 * end / spread), arb(spread / 13)
+    if not 0 < last * t <= MOST_STEPS:
+        raise Undecided("a profile of so many rounds")
+    scale = (mu * mu / 2).exp()
+
+    def over(k: int) -> arb:
+        x, c = cell * k, cell * k * scale
+        root = (c * c + 4 * a).sqrt()
+        y = ((c + root) / 2 if k >= 0 else 2 * a / (root - c)).log() / mu
+        return _normal_below(mu - y) - a * _normal_below(-mu - y) - x * _normal_below(-y)
+
+    calls = [over(k) for k in range(-last, last + 1)]
+    falls = [arb(1), *((u - v) / cell for u, v in pairwise(calls)), ZERO]
+    law = _to_power(arb_poly([u - v for u, v in pairwise(falls)]), t).coeffs()
+    middle = last * t
+    gains = (law[j] * (j - middle) for j in range(middle + 1, len(law)))
+    found = sum(gains, ZERO) * cell / t + calls[-1]
+    return arb(found.upper()), last
+
+
+def _of_points(known: list[tuple[Fraction, Fraction]]) -> Pair:
+    """Return the pair whose profile is the greatest convex function below points (T12)."""
+    least = min(delta for _, delta in known)
+    mirrored = [(1 / a, 1 - (1 - delta) / a) for a, delta in known]
+    hull: list[tuple[Fraction, Fraction]] = []
+    for a, delta in sorted([(Fraction(0), Fraction(1)), *mirrored, *known]):
+        if hull and hull[-1][0] == a:
+            continue
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (a - hull[-2][0]) >= (
+            delta - hull[-2][1]
+        ) * (hull[-1][0] - hull[-2][0]):
+            hull.pop()
+        hull.append((a, delta))
+        if delta == least:
+            break
+    falls = [(d - e) / (b - a) for (a, d), (b, e) in pairwise(hull)]
+    atoms = [
+        (a * (one - two), one - two)
+        for (a, _), one, two in zip(hull[1:], falls, [*falls[1:], Fraction(0)], strict=True)
+    ]
+    pairs = tuple((_ball(p), _ball(q)) for p, q in atoms if p > 0)
+    return Pair(pairs, only=(_ball(least), _ball(1 - falls[0])), exact=False)
+
+
+def _ball(x: Fraction) -> arb:
+    return arb(fmpq(x.numerator, x.denominator))
+
+
 def _exact(x: arb) -> Fraction:
     """Return an exact number as a fraction."""
     man, exp = x.man_exp()
@@ -2265,6 +2353,7 @@ MADE: dict[str, Callable[[Tree], Pair]] = {
     "LargestRound": _largest_round,
     "Averages": _averages,
     "Replaced": _replaced_ratios,
+    "Exchanged": _exchanged_units,
     "SummedRounds": _summed_rounds,
     "Gdp": _gdp,
     "LaplacePair": _laplace,
@@ -3257,7 +3346,7 @@ def _symmetric(tree: Tree) -> bool:
         )
         one, other = sides
         return one == other
-    return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged", "Replaced") or (
+    return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged", "Replaced", "Exchanged") or (
         tree["type"] == "Fold" and f["up"] == f["down"]
     )
 

@@ -383,7 +383,7 @@ MADE = {
         "aggregate",
     ),
     "allocation": (
-        G(noise_multiplier=2.0).sampled(fp.RandomAllocation(5)),
+        G(noise_multiplier=2.0).sampled(fp.RandomAllocation(3)),
         "replace_one",
         "aggregate",
     ),

@@ -224,7 +224,7 @@ REASONS = {
     ("Shuffled", "zero_out"): _ORDER,
     ("Shuffled", "replace_one"): _ORDER,
     ("RandomAllocation", "replace_one"): (
-        "two steps, out and in; data are known for one of them only"
+        "the pair is attained; from below only a sum of cells of all rounds is computed"
     ),
 }
 """Why the ends of a cell are apart."""

@@ -7,6 +7,7 @@ from .curves.composed import Composed
 from .curves.confined import Confined
 from .curves.curve import Curve, Swapped, orientations
 from .curves.discrete import Atoms
+from .curves.exchanged import Exchanged
 from .curves.fold import Fold
 from .curves.gaussian import IDENTITY, GaussianMix, Gdp
 from .curves.laplace import LaplacePair
@@ -36,6 +37,7 @@ __all__ = [
     "Composed",
     "Confined",
     "Curve",
+    "Exchanged",
     "Fold",
     "GaussianMix",
     "Gdp",

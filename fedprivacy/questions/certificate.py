@@ -12,7 +12,8 @@ import numpy as np
 from ..bound import Bound
 from ..errors import ParameterError
 from ..factors import BufferedToeplitz
-from ..loss import Curve, Mix, Nested, orientations
+from ..loss import Curve, Exchanged, Mix, Nested, orientations
+from ..loss.curves.components import parts_of
 from ..loss.moments.contour import NoMoments
 from ..loss.strategies import adaptive_adversary, inversion
 from ..mechanisms.base import Mechanism
@@ -118,8 +119,17 @@ def _round(loss: PrivacyLoss, count: int, is_stated: bool) -> dict[str, Any]:
 
 
 def _levels(curve: Curve) -> dict[str, Any]:
-    """Return the tree of a unit's places, which a checker tests; empty for other pairs."""
-    return {"levels": [list(level) for level in curve.levels]} if type(curve) is Nested else {}
+    """Return what a checker tests: the tree of a unit's places, or the profiles of epochs.
+
+    It is empty for other pairs.
+    """
+    if type(curve) is Nested:
+        return {"levels": [list(level) for level in curve.levels]}
+    parts = chain.from_iterable(map(parts_of, curve.components().choices))
+    epochs = {one.rounds: one.points for one, _ in parts if isinstance(one, Exchanged)}
+    if not epochs:
+        return {}
+    return {"levels": [[n, [list(point) for point in each]] for n, each in epochs.items()]}
 
 
 def _unfolded(curve: Curve) -> Curve:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..errors import integer, refuse
-from ..loss import Allocated, Curve, Gdp, LeastOf, MostOf, Side, SummedRounds, compose
+from ..loss import Allocated, Curve, Exchanged, Gdp, LeastOf, MostOf, Side, SummedRounds, compose
 from ..loss.curves.summed import MOST, MOST_ROUNDS
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -48,17 +49,27 @@ def _multiplier(inner: Lossy) -> float | None:
     return None if z is None or not math.isfinite(1.0 / z) else z
 
 
-def _blocks(scheme: RandomAllocation, mu: float, replaced: bool = False) -> Curve:
-    """Return the composition over ``take`` blocks of rounds, with one round of the unit in each."""
-    known = Gdp(2.0 * mu if replaced else mu)
+def _sizes(scheme: RandomAllocation) -> list[tuple[int, int]]:
+    """Return (rounds, number of blocks) of ``take`` blocks, with one round of the unit in each."""
     length, longer = divmod(scheme.rounds_per_epoch, scheme.take)
     parts = [(length, scheme.take - longer), (length + 1, longer)]
+    return [(size, count) for size, count in parts if count]
+
+
+def _blocks(scheme: RandomAllocation, mu: float, one: Callable[[float, int], Curve]) -> Curve:
+    """Return the composition over the blocks, each of a curve of ``one``; mu if it is one round."""
     # In a block of one round the unit's round is known.
     return compose(
-        (known if size == 1 else Allocated(mu, size, replaced=replaced), count)
-        for size, count in parts
-        if count
+        (Gdp(mu) if size == 1 else one(mu, size), count) for size, count in _sizes(scheme)
     )
+
+
+def _exchanged(scheme: RandomAllocation, mu: float) -> list[Curve]:
+    """Return the blocks' own pairs of a replaced unit; none if one of them is not computed."""
+    sizes = [size for size, _ in _sizes(scheme) if size > 1]
+    if not all(Exchanged.serves(mu, size) for size in sizes):
+        return []
+    return [_blocks(scheme, 2.0 * mu, lambda twice, size: Exchanged(0.5 * twice, size))]
 
 
 def _shown(scheme: RandomAllocation, z: float, opposite: bool) -> Curve:
@@ -90,7 +101,7 @@ def _absent(adjacency: Adjacency) -> Builder:
         if scheme.take == scheme.rounds_per_epoch:
             return known
         z = _multiplier(inner)
-        curve = known.curve if z is None else _blocks(scheme, 1.0 / z)
+        curve = known.curve if z is None else _blocks(scheme, 1.0 / z, Allocated)
         return Pair(curve, _attained(inner, scheme, observer))
 
     return build
@@ -104,9 +115,13 @@ def _replaced(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pai
     if z is None:
         zeroing = inner.traits.zeroing_replaces
         return Pair(known.curve, _attained(inner, scheme, observer) if zeroing else None)
-    # A replaced unit leaves and another one joins: two steps of the pair of every block. Where
-    # their laws reveal too much, nothing is gained by not knowing the unit's rounds.
-    curve = LeastOf((_blocks(scheme, 1.0 / z, replaced=True), known.curve))
+    # A replaced unit leaves and another one joins: two steps of the pair of every block. The own
+    # pairs of blocks are closer, but have no order and a floor of delta. Where laws reveal too
+    # much, nothing is gained by not knowing the unit's rounds.
+    steps = _blocks(
+        scheme, 2.0 / z, lambda twice, size: Allocated(0.5 * twice, size, replaced=True)
+    )
+    curve = LeastOf((steps, *_exchanged(scheme, 1.0 / z), known.curve))
     return Pair(curve, _shown(scheme, z, opposite=True))
 
 
@@ -145,8 +160,9 @@ class RandomAllocation(EpochScheme):
         (AGGREGATE, ADD): Cell(_SPREAD, _T11, _ONE, APART, _absent(ADD)),
         (AGGREGATE, ZERO): Cell(_SPREAD, _T11, _ONE, APART, _absent(ZERO)),
         (AGGREGATE, SWAP): Cell(
-            "the zero-out pair twice, at one quantile (else: G(2/z) a round of the unit)",
-            "T11, group privacy of tests (else: joint convexity over the unit's rounds)",
+            "(1/t) sum_i N(e_i) against (1/t) sum_i N(-e_i) in t dimensions, std z; or the "
+            "zero-out pair twice, at one quantile (else: G(2/z) a round of the unit)",
+            "T11; or group privacy of tests (else: joint convexity over the unit's rounds)",
             "a sum over all rounds, in cells (else: the zero-out pair)",
             _EITHER,
             _replaced,

@@ -8,7 +8,16 @@ import pytest
 from scipy.special import chdtri, ndtr
 
 import fedprivacy as fp
-from fedprivacy.loss import Allocated, Composed, Gdp, LeastOf, Sampled, SummedRounds, compose
+from fedprivacy.loss import (
+    Allocated,
+    Composed,
+    Exchanged,
+    Gdp,
+    LeastOf,
+    Sampled,
+    SummedRounds,
+    compose,
+)
 
 Z = 0.9
 EPSILONS = np.array([-2.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0])
@@ -59,7 +68,8 @@ def test_the_curves_of_the_rows():
     assert zero_out.witness.curve.curves[0] == SummedRounds(1 / Z, 0.0, 7, 3)
     replaced = epoch(7, 3).privacy_loss("replace_one")
     blocks = [(Allocated(1 / Z, 2, replaced=True), 2), (Allocated(1 / Z, 3, replaced=True), 1)]
-    assert replaced.curve == LeastOf((compose(blocks), compose([(Gdp(2 / Z), 3)])))
+    own = compose([(Exchanged(1 / Z, 2), 2), (Exchanged(1 / Z, 3), 1)])
+    assert replaced.curve == LeastOf((compose(blocks), own, compose([(Gdp(2 / Z), 3)])))
     assert replaced.witness.curve.curves[0] == SummedRounds(1 / Z, -1 / Z, 7, 3)
     # In blocks of a single round, the round of the unit is known.
     assert epoch(5, 4).privacy_loss("zero_out").curve == compose(

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import chdtri, ndtr
 
 import fedprivacy as fp
-from fedprivacy.loss import Allocated, Gdp, LeastOf, Sampled, Side, SummedRounds
+from fedprivacy.loss import Allocated, Exchanged, Gdp, LeastOf, Sampled, Side, SummedRounds
 from fedprivacy.sampling.epoch import epoch_of
 
 Z = 0.9
@@ -61,7 +61,8 @@ def test_the_curves_of_the_rows():
     assert epoch(7).privacy_loss("zero_out").curve == Allocated(1 / Z, 7)
     assert epoch(7).privacy_loss("add_remove").witness.curve == Allocated(1 / Z, 7)
     replaced = epoch(7).privacy_loss("replace_one")
-    assert replaced.curve == LeastOf((Allocated(1 / Z, 7, replaced=True), Gdp(2 / Z)))
+    steps = Allocated(1 / Z, 7, replaced=True)
+    assert replaced.curve == LeastOf((steps, Exchanged(1 / Z, 7), Gdp(2 / Z)))
     assert replaced.witness.curve.curves[0] == SummedRounds(1 / Z, -1 / Z, 7, 1)
     for adjacency, mu in (("zero_out", 1 / Z), ("replace_one", 2 / Z)):
         assert epoch(7).privacy_loss(adjacency, "server").curve == Gdp(mu)
