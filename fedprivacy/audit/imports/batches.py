@@ -7,7 +7,7 @@ import re
 
 from ...relations import Unit
 from .draft import Draft
-from .fields import Field, as_number, of_a_test, words_in
+from .fields import Field, as_flag, as_number, empty, of_a_test, words_in
 from .trace import Sampling
 from .words import BATCH, NOISE, RATE, REAL, RECORDS, federated
 
@@ -35,6 +35,7 @@ def check(draft: Draft) -> None:
     if draft.facts.get("unit") is not Unit.CLIENT:
         _other_rate(draft)
         _per_device(draft)
+        _unequal(draft)
 
 
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,9})?) ?%", re.ASCII)
@@ -79,6 +80,19 @@ def _per_device(draft: Draft) -> None:
             _ask(draft, why)
     else:
         draft.ask("sampling_probability", why)
+
+
+def _unequal(draft: Draft) -> None:
+    """Ask for the sampling if some records are drawn more often, or several times in a batch."""
+    for one in draft.fields.every:
+        words = words_in(one.name) | (words_in(one.value) if isinstance(one.value, str) else set())
+        drawn = words & {"sampling", "sampler", "batches", "batch"}
+        weighted = drawn and words & {"weighted", "balanced"} and "random" not in words
+        again = "replacement" in words and "without" not in words
+        again = again and draft.facts.get("sampling") is not Sampling.WITH_REPLACEMENT
+        if (weighted or (again and as_flag(one.value))) and not empty(one.value):
+            draft.ask("sampling", f"{one}: some records may be drawn more often than others")
+            return
 
 
 def _counts_devices(draft: Draft) -> bool:

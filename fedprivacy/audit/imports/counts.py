@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 from ...relations import Unit
 from .draft import Draft
 from .fields import Field, as_flag, as_number, of_a_test, words_in
-from .words import REAL, federated
+from .words import PER_EPOCH, REAL, federated
 
 EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
@@ -63,6 +64,9 @@ def _of_groups(draft: Draft, one: Field) -> None:
         draft.ask_claim(why)
 
 
+_BEST = re.compile(r"\bbest (?:of|among) (?:[2-9]|[1-9]\d)", re.ASCII | re.IGNORECASE)
+
+
 def _of_models(draft: Draft, one: Field) -> None:
     """Ask for the trials if several models of these data are released."""
     words, many = words_in(one.name), as_number(one.value)
@@ -70,7 +74,8 @@ def _of_models(draft: Draft, one: Field) -> None:
     released = bool(words & {"released", "release", "published", "num", "n"})
     models = ("models" in words and released) or one.name in ("ensemble", "ensembles")
     tried = listed and words_in(one.place.rpartition(".")[0]) & {"grid", "sweep", "search"}
-    if (models and (listed or (many or 0) > 1)) or tried:
+    best = isinstance(one.value, str) and _BEST.search(one.value[:200]) is not None
+    if (models and (listed or (many or 0) > 1)) or tried or best:
         size = len(one.value) if isinstance(one.value, list) else many or 0
         draft.ask("trials", f"{one}: how many runs were made on these data", size)
 
@@ -95,6 +100,10 @@ def _of_epochs(draft: Draft) -> None:
         return
     if rate is None and number > 1 and any(one.name in _STEPS for one in steps):
         draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
+    # The batches of an epoch may be more than the rate makes.
+    elif (many_steps := _of_batches(draft, number)) > 1.01 * rounds:
+        why = f"{rounds} in the file, where {number:g} epochs make {many_steps:g}"
+        draft.ask("rounds", why, many_steps)
     # Both may be true, if the run ended early or the epochs are of something else.
     elif rate and rounds < 0.99 * (number - 1) / rate:
         why = f"{rounds} in the file, where {steps_of(number, rate)}"
@@ -103,6 +112,12 @@ def _of_epochs(draft: Draft) -> None:
     elif rate and number and rounds > 1.01 * (number + 1) / rate and is_cap(steps[0]):
         why = f"{steps[0]} is a cap, where {steps_of(number, rate)}"
         draft.ask("rounds", why, limits=False)
+
+
+def _of_batches(draft: Draft, epochs: float) -> float:
+    """Return the steps that the batches of an epoch make; 0 if the file does not count them."""
+    each = draft.fields.number(*PER_EPOCH)
+    return 0.0 if each is None or federated(draft.fields) else each * epochs
 
 
 def _epochs_run(one: Field) -> bool:
@@ -134,8 +149,9 @@ def _more_steps(draft: Draft) -> None:
         if many is None or one.place in draft.fields.used or words & _OTHER_STEPS:
             continue
         later = {word.rstrip("0123456789") for word in words} & _LATER
-        more = (words & _IN_ALL and many > rounds) or (later and many > 0)
-        if words & _COUNTED and more and not of_a_test(one):
+        more = ((words & _IN_ALL or words <= _COUNTED) and many > rounds) or (later and many > 0)
+        counted = words & _COUNTED or words >= {"total", "batches"}
+        if counted and more and not of_a_test(one):
             draft.ask("rounds", f"{rounds:g} in the file, and {one}", many)
             return
 

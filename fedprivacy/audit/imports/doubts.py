@@ -64,6 +64,7 @@ _OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per
 _TRIALS = {"trials", "runs", "seeds", "repeats", "repeat", "repetitions", "folds", "kfold"}
 _TRIALS |= {"replicates", "replications", "restarts", "teachers"}
 _MANY_RUNS = {"max_evals", "trial_count", "ensemble_size", "k_fold", "n_fold", "num_fold"}
+_MANY_RUNS |= {"cross_validation", "cv", "fold", "bootstrap", "bootstraps", "retrain", "retrains"}
 _NO_TRIALS = {
     "warm",
     "lr",
@@ -288,7 +289,9 @@ def _perhaps_off(draft: Draft, one: Field) -> None:
     else:
         off = says_off(one)
     off = off or (bool(words & _NOT_PRIVATE) and not _empty(one.value))
-    off = off or (one.value is None and "engine" in words and bool(words & _PRIVATE))
+    # In privacy = null the name says everything.
+    parts = words & {"engine", "optimizer"} or words <= PRIVACY
+    off = off or (one.value is None and bool(words & _PRIVATE and parts))
     # A number such as dp_start_step leaves steps without noise.
     steps = as_number(one.value) if words & _PRIVATE and words & _PARTLY else None
     if off or (steps is not None and steps > 0):
@@ -363,7 +366,9 @@ def _clip(draft: Draft, one: Field) -> None:
         and (about or "per" in words)
     ):
         why = "the norm of all layers together counts"
-    elif about and (words | said) & {"adaptive", "auto"}:
+    elif (about and (words | said | _words(part)) & {"adaptive", "auto"}) or (
+        "quantile" in words and words & {"unclipped", "clipped", "clip", "clipping"}
+    ):
         why = "a norm that follows the data may cost more"
     elif one.name == "sensitivity" and as_number(one.value) != 1:
         why = "the noise over the clip norm counts, whatever sensitivity it was computed for"

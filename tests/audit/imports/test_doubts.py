@@ -62,6 +62,10 @@ ASKED = {
         {**RUN, "actual_max_grad_norm": 1e9},
         {**RUN, "noise_schedule": "linear"},
         {**RUN, "max_contributions": 12},
+        {**RUN, "dp_optimizer": None},
+        {**RUN, "privacy": None},
+        {**RUN, "adaptive": {"clip": True}},
+        {**RUN, "target_unclipped_quantile": 0.5},
         {**RUN, "comment": "trained without noise to find a defect"},
     ],
     "rounds": [
@@ -77,6 +81,9 @@ ASKED = {
         {**RUN, "final_step": 250},
         {**RUN, "epochs_completed": 40},
         {**RUN, "finetune_steps": 50},
+        {**RUN, "steps_per_epoch": 50, "epochs": 10},
+        {**RUN, "total_batches": 500},
+        {**RUN, "updates": 500},
         {**RUN, "steps_per_round": 4},
         {**{key: RUN[key] for key in RUN if key != "steps"}, "max_steps": 900, "epochs": 2},
     ],
@@ -108,6 +115,8 @@ ASKED = {
         {**RUN, "seed": [1, 2, 3]},
         {**RUN, "search": {"max_trials": 20}},
         {**RUN, "num_models": 4},
+        {**RUN, "cross_validation": 5},
+        {**RUN, "model_selection": "best of 5 seeds"},
         {**RUN, "grid": {"lr": [0.1, 0.2]}},
         {"state": STATE, "seeds": [1, 2, 3]},
     ],
@@ -130,6 +139,18 @@ def test_a_field_that_puts_a_fact_in_doubt_is_a_question(asked, settings):
     with pytest.raises(fp.ParameterError) as caught:
         fp.audit(settings, **(FACTS if asked != "claim_epsilon" else FACTS | {"claim": None}))
     assert asked in options_in(str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [{"weighted_sampler": True}, {"sampler": "class balanced sampler"}, {"replacement": True}],
+    ids=named,
+)
+def test_records_with_more_chances_make_the_sampling_a_question(drawn):
+    run = {**RUN, "poisson_sampling": True, **drawn}
+    with pytest.raises(fp.ParameterError) as caught:
+        fp.audit(run, adjacency="add_remove", claim=(5.0, 1e-5))
+    assert "sampling" in options_in(str(caught.value))
 
 
 SIZES = {"noise_multiplier": 1.0, "clip": 1.0, "batch_size": 64, "dataset_size": 640, "epochs": 20}
@@ -196,6 +217,8 @@ def test_noise_that_no_multiplier_describes_ends_in_one_sentence(settings):
         {"log_mode": "plain", "dataset": {"sampling_rate": 16000}},
         {"per_device_train_batch_size": 64, "num_gpus": 1},
         {"release_checkpoints": [50, 100]},
+        {"steps_per_epoch": 50, "epochs": 2},
+        {"weighted_sampler": False, "replacement": False},
         {"evaluate_every": 10, "notes": "noise on", "epochs_completed": 0, "num_models": 1},
     ],
     ids=named,
