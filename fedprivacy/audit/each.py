@@ -15,8 +15,8 @@ from .accounting import Audit, audit
 from .imports import Origin
 from .imports.assembling import scheme_of
 from .imports.content import beginning, digest
-from .imports.draft import MissingFacts
 from .imports.fields import Fields, as_number, plain_name
+from .imports.questions import MissingFacts
 from .imports.trace import Rounds, Sampling, Stated
 from .sources import given_claim
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..audit.accounting import Audit
 from ..audit.each import RunAudit
-from ..audit.imports.draft import MissingFacts
+from ..audit.imports.questions import MissingFacts
 from ..audit.messages import attack_in_words, attack_limits, guarantee, others_in_words
 from ..audit.options import judge_files, several_of
 from ..audit.registry import REQUIRED

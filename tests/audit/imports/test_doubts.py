@@ -217,7 +217,6 @@ def test_noise_that_no_multiplier_describes_ends_in_one_sentence(settings):
         {"log_mode": "plain", "dataset": {"sampling_rate": 16000}},
         {"per_device_train_batch_size": 64, "num_gpus": 1},
         {"release_checkpoints": [50, 100]},
-        {"steps_per_epoch": 50, "epochs": 2},
         {"weighted_sampler": False, "replacement": False},
         {"evaluate_every": 10, "notes": "noise on", "epochs_completed": 0, "num_models": 1},
     ],
