@@ -180,3 +180,52 @@ def test_a_list_of_parts_is_one_run(tmp_path):
         assert "not settled: rounds" in answer(path), name
     path.write_text(json.dumps({"max_grad_norm": 1.0, "runs": [row, row]}))
     assert {one.audit.verdict for one in fp.audit.each(path, **FACTS)} == {"HOLDS"}
+
+
+LOG = "INFO Namespace(noise_multiplier=1.1, max_grad_norm=1.0, sample_rate=0.01, steps=1000)\n"
+TABLE = "| noise multiplier | sample rate | steps |\n|---|---|---|\n| 1.1 | 0.01 | 1000 |\n"
+STATEMENT = (
+    "DP-SGD performed over 40000 examples with 200 examples per iteration, noise\n"
+    "multiplier 0.9 for 5 epochs without microbatching, and no bound on number of\n"
+    "examples per user.\n\n"
+    "Example-level DP with add-or-remove-one adjacency at delta = 1e-05 computed with\n"
+    "RDP accounting:\n    Epsilon assuming Poisson sampling (*):      1.9\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.yaml", f"{BASE}# the last two epochs ran without noise\n", "noise multiplier"),
+        ("a.yaml", BASE.replace("1.1", "1.1 # 0.4 in this run"), "noise multiplier"),
+        ("a.yaml", f"{BASE}notes: the final 2 epochs ran without noise\n", "noise multiplier"),
+        ("a.yaml", f"{BASE}warnings: [clipping skipped for 3 layers]\n", "noise multiplier"),
+        ("a.toml", "noise_multiplier = 1.1 # 0 later\nmax_grad_norm = 1\nsteps = 9\n", "noise m"),
+        ("a.log", f"{LOG}INFO step 4000/4000 done\n", "not settled: rounds"),
+        ("a.log", f"{LOG}INFO run 5/20\n", "not settled: trials"),
+        ("a.md", f"{TABLE}\nThe noise was lowered to 0.4 after step 500.\n", "noise multiplier"),
+        ("a.md", TABLE.replace("| 1.1 |", "| 1.1* |"), "noise multiplier"),
+        ("a.txt", f"{STATEMENT}Run 5 of 8.\n", "not settled: trials"),
+        ("a.txt", f"{STATEMENT}Noise was not applied to one layer.\n", "noise multiplier"),
+    ],
+)
+def test_a_sentence_that_contradicts_it(tmp_path, name, text, said):
+    path = tmp_path / name
+    path.write_text(text)
+    assert said in answer(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", f"# DP-SGD with noise multiplier 1.1\n{BASE}lr: 0.1 # without warmup\n"),
+        ("a.yaml", f"{BASE}description: a small private model, clipped to 1.0\n"),
+        ("a.log", f"Secure RNG turned off.\n{LOG}epoch 3: loss 0.4, epsilon = 1.2\n"),
+        ("a.md", f"# Settings\n\nOur private run:\n\n{TABLE.replace('1.1 |', '**1.1** |')}"),
+        ("a.txt", STATEMENT),
+    ],
+)
+def test_a_harmless_sentence_leaves_it_certified(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    assert answer(path) == "HOLDS"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
-from . import doubts, events, flower, opacus, runs, statement, sweeps, table, words
+from . import doubts, events, flower, opacus, remarks, runs, statement, sweeps, table, words
 from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
 from .draft import Claim, check_asked, complete, name_of, tiny
@@ -155,7 +155,7 @@ def several(path: Path) -> list[tuple[str, Any]]:
     found = runs.split(content.values, content.kind)
     if len(found) > runs.MAX_RUNS:
         unreadable(path.name, f"more than {runs.MAX_RUNS} runs")
-    return found
+    return remarks.with_remarks(found, list(content.remarks)) if found else []
 
 
 def values_of(path: Path) -> Any:
@@ -189,12 +189,17 @@ def _first(start: bytes) -> str:
 def _read_content(
     content: Content, origin: Callable[[str], Origin], name: str, stated: Stated, claim: Claim
 ) -> Trace:
-    if isinstance(content.values, str):
-        data = nvflare.of_text(content.values) or tensorflow_privacy.of_statement(content.values)
-        if data is None:
-            _plain_text(content, name, stated, claim)
-        return read_data(data, origin, name, stated, claim)
-    return read_data(content.values, origin, name, stated, claim)
+    if not isinstance(content.values, str):
+        return read_data(content.values, origin, name, stated, claim, content.remarks)
+    text = content.values
+    data = nvflare.of_text(text)
+    if data is None:
+        data = tensorflow_privacy.of_statement(text)
+        # A statement has fixed sentences, so that any other one counts.
+        content = replace(content, remarks=tuple(tensorflow_privacy.beside(text)))
+    if data is None:
+        _plain_text(content, name, stated, claim)
+    return read_data(data, origin, name, stated, claim, content.remarks)
 
 
 def _plain_text(content: Content, name: str, stated: Stated, claim: Claim) -> NoReturn:
@@ -293,6 +298,7 @@ def read_data(
     name: str,
     stated: Stated | None = None,
     claim: Claim = None,
+    texts: Iterable[str] = (),
 ) -> Trace:
     """Return the trace in plain values, for example a state that was never written to a file.
 
@@ -302,23 +308,25 @@ def read_data(
         name: name of the source, for messages.
         stated: facts that the user states; they complete a configuration.
         claim: the claim that the user states, with None for a part that the values may have.
+        texts: sentences outside the values, for example comments of their file.
 
     Raises:
         ConversionError: if the format is not supported, or a value does not fit it.
         ParameterError: if a value breaks its rule, or if facts are missing.
     """
-    data = unwrapped(data)
+    data, own = remarks.apart(unwrapped(data))
+    texts = [*texts, *own]
     # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
             if isinstance(data, dict) and opacus.INSIDE in data:
                 _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)
-            return _without_answers(reader(data, origin(kind)), stated)
+            return _doubted(_without_answers(reader(data, origin(kind)), stated), texts)
     inside = runs.states_in(data)
     if len(inside) == 1:
         place, state = inside[0]
         _check_outside(state, data, place, name, stated)
-        trace = read_data(state, origin, name, stated, claim)
+        trace = read_data(state, origin, name, stated, claim, texts)
         return replace(
             trace, other_facts={"found in the file at": printable(place)[:80], **trace.other_facts}
         )
@@ -333,9 +341,19 @@ def read_data(
         if one.recognises(fields, data):
             draft = one.read(fields, name)
             words.settle(draft, name)
-            doubts.check(draft, name)
+            doubts.check(draft, name, texts)
             return complete(draft, origin(one.kind), stated or Stated(), claim)
     _nothing(fields, name)
+
+
+def _doubted(trace: Trace, texts: list[str]) -> Trace:
+    """Return a trace that no sentence of its file, or of its description, leaves certified."""
+    epsilon = (trace.claim or (None,))[0]
+    noises = frozenset(rounds.noise_multiplier for rounds, _ in trace.rounds)
+    known = remarks.Known(noises, sum(times for _, times in trace.rounds) or None, epsilon)
+    texts = [*texts, trace.other_facts.get("description", "")]
+    found = tuple(map(str, remarks.doubts_in(texts, known)))
+    return replace(trace, contradictions=(*trace.contradictions, *found))
 
 
 def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated | None) -> None:

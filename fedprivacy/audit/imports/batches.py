@@ -127,6 +127,21 @@ def _ask(draft: Draft, why: str) -> None:
         draft.suggested.pop(name, None)
 
 
+def doubt(draft: Draft, fact: str, why: str) -> None:
+    """Ask for a fact that something in the file puts in doubt, if the file gives it."""
+    of_records = draft.facts.get("unit") is not Unit.CLIENT
+    if fact == "trials":
+        draft.ask("trials", why)
+    elif fact == "claim_epsilon":
+        draft.ask_claim(why)
+    elif fact == "sampling_probability":
+        # A field that shuffles contradicts a stated sampling, whatever the rate.
+        if of_records and _known(draft) and draft.shuffles is None:
+            _ask(draft, why)
+    elif draft.facts.get(fact):
+        draft.ask(fact, why)
+
+
 def _known(draft: Draft) -> bool:
     """Return whether the file has a rate, or the numbers from which one would be offered."""
     if draft.facts.get("sampling") is Sampling.EVERYONE:

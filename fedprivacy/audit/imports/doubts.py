@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from ...relations import Unit
-from . import batches, counts, sweeps, switches
+from . import batches, counts, remarks, sweeps, switches
 from .draft import Draft, refuse_unauditable
 from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
 from .fields import empty as _empty
@@ -87,8 +88,13 @@ _MANY |= {"person", "persons", "individual", "individuals", "author", "household
 _MANY |= {"node", "nodes", "graph", "subject", "subjects", "speaker", "account", "customer"}
 
 
-def check(draft: Draft, name: str) -> None:
+def check(draft: Draft, name: str, texts: Iterable[str] = ()) -> None:
     """Refuse a draft whose noise no multiplier describes, and ask for the facts in doubt.
+
+    Args:
+        draft: the draft.
+        name: name of the file, for messages.
+        texts: sentences of the file outside its fields, for example comments.
 
     Raises:
         ConversionError: if the noise is off, of another kind than Gaussian, or shared by rounds.
@@ -125,6 +131,15 @@ def check(draft: Draft, name: str) -> None:
     _noise(draft)
     _not_on_gradients(draft)
     _defaults(draft)
+    _sentences(draft, texts)
+
+
+def _sentences(draft: Draft, texts: Iterable[str]) -> None:
+    """Ask for the facts that a sentence of the file puts in doubt."""
+    known = remarks.known_in(draft.fields.every, draft.facts)
+    of_fields = (remarks.texts_of(one) for one in draft.fields.unread())
+    for doubt in remarks.doubts_in(chain(texts, *of_fields), known):
+        batches.doubt(draft, doubt.fact, str(doubt))
 
 
 def _defaults(draft: Draft) -> None:

@@ -129,13 +129,12 @@ def _name(cell: str) -> str:
 def _plain(cell: str) -> str:
     """Return a cell without its style."""
     text = _STYLE.sub(r"\1", _STYLE.sub(r"\1", _SIGN.sub(r"\1", cell.replace("$", ""))))
-    return (
-        text.replace("\\%", "%")
-        .replace("\\_", "_")
-        .replace("\\#", "#")
-        .replace("\\,", "")
-        .strip(" {}*`")
-    )
+    text = text.replace("\\%", "%").replace("\\_", "_").replace("\\#", "#").replace("\\,", "")
+    # A star without another one leads to a footnote, which may change the number.
+    return _EMPHASIS.sub(r"\2", text.strip(" {}`")).strip(" {}`")
+
+
+_EMPHASIS = re.compile(r"^(\*{1,3})([^*]+)\1$")
 
 
 def _value(cell: str) -> Any:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConversionError
-from . import table
+from . import remarks, table
 from .content import (
     MAX_TEXT,
     MAX_TOML,
@@ -57,10 +57,12 @@ class Content:
     Attributes:
         kind: the syntax.
         values: the plain values; a list of objects for lines of JSON and for tables.
+        remarks: sentences outside the values: comments, captions, lines of a log.
     """
 
     kind: str
     values: Any
+    remarks: tuple[str, ...] = ()
 
 
 def content_of(path: Path) -> Content:
@@ -71,6 +73,11 @@ def content_of(path: Path) -> Content:
         LedgerError: if the file cannot be read.
     """
     text = _utf8(whole(path), path.name)
+    found = _content(path, text)
+    return replace(found, remarks=tuple(_remarks(path, text, found)))
+
+
+def _content(path: Path, text: bytes) -> Content:
     found = _parsed(path, text)
     front = _FRONT.match(text) if path.suffix.lower() in (".md", ".markdown") else None
     if front is not None and not about_privacy(found.values):
@@ -101,9 +108,31 @@ def content_of(path: Path) -> Content:
     return Content(found.kind, values)
 
 
-_FRONT = re.compile(rb"\A---[ \t]*\r?\n.{0,20000}?\n---[ \t]*\r?\n", re.DOTALL)
 _LOGS = {".log", ".txt", ".out", ".err"}
 """Endings of files that programs write while they run."""
+_PROSE = {".md", ".markdown", ".rst", ".tex", *_LOGS, ""}
+"""Endings of files whose lines are sentences, and not code."""
+_TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}.*?\\end\{\1\}", re.DOTALL)
+
+
+def _remarks(path: Path, text: bytes, found: Content) -> list[str]:
+    """Return the sentences of a text outside its values: comments, captions, lines of a log."""
+    if found.kind in ("JSON", "lines of JSON"):
+        return []
+    suffix = path.suffix.lower()
+    lines = text.splitlines()
+    if found.kind == "table" and suffix not in _PROSE:
+        return [line.decode("utf-8", "replace") for line in lines if line.startswith(b"#")]
+    words = text[:MAX_TEXT].decode("utf-8", "replace")
+    if found.kind == "notebook":
+        words = str(_code(json_of(text, path.name)["cells"]))
+    prose = found.kind in ("table", "plain text", "printed settings") and suffix in _PROSE
+    if not prose or words.startswith("#!"):
+        return remarks.comments_in(words)
+    return remarks.lines_in(_TABULAR.sub(" ", words))
+
+
+_FRONT = re.compile(rb"\A---[ \t]*\r?\n.{0,20000}?\n---[ \t]*\r?\n", re.DOTALL)
 
 
 def _code(cells: list[Any]) -> str:

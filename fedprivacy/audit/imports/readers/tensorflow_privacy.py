@@ -58,6 +58,24 @@ def of_statement(text: str) -> dict[str, Any] | None:
     return data | ({"delta": delta[1].rstrip(".")} if delta else {})
 
 
+_SENTENCES = re.compile(
+    r"DP-SGD performed over [^.]*?(?:\.\d[^.]*?)*per user\."
+    r"|This privacy guarantee protects [^.]*\.|No user-level privacy guarantee [^.]*\."
+    r"|(?:Example|User)-level DP with [^:]*:|Epsilon [^:]{0,60}:\s*(?:[\d.]+(?:e-?\d+)?|inf|N/A)"
+    r"|\(\*\) Poisson sampling is not usually done[^.]*\."
+    r"|The optimal RDP order is [\d.]+\d\.?|The privacy estimate is likely to be improved [^.]*\.",
+    re.ASCII,
+)
+"""Sentences of a statement and of the older line."""
+
+
+def beside(text: str) -> list[str]:
+    """Return the sentences of a text that are in no saved statement."""
+    words = " ".join(text.split())
+    rest = _SENTENCES.sub("\n", _OLD.sub("\n", words))
+    return [each for each in rest.split("\n") if re.search(r"\w", each)]
+
+
 def _recognises(fields: Fields, data: Any) -> bool:
     # In a federated file the noise may be a client's or the server's.
     stated = {"number_of_examples", "noise_multiplier"} <= fields.names()
