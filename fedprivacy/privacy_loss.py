@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from .errors import UnsupportedCombination, refuse
-from .loss import DISJOINT, IDENTITY, Curve, compose
+from .loss import DISJOINT, IDENTITY, Curve, MostOf, compose
 from .relations import Adjacency, Facts, Observer, Unit
 from .rounding import rounded_up
 
@@ -21,11 +21,16 @@ class Witness(NamedTuple):
         datasets: their description.
         alone: whether only the first of several equal releases is known to show the pair, because
             later ones start elsewhere.
+        free: whether the unit's data can show the pair whatever the other units are, and whatever
+            these data show in other releases. Sums of contributions are free. A pair that is not
+            has no lower end if units are sampled, and adds up only with pairs of the same
+            ``datasets`` and with free ones.
     """
 
     curve: Curve
     datasets: str
     alone: bool = False
+    free: bool = False
 
 
 def repeatable(witness: Witness | None) -> Witness | None:
@@ -244,32 +249,51 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         raise UnsupportedCombination("there is no mechanism to compose; account at least one round")
     facts = parts[0][0].facts
     curves: list[tuple[Curve, int]] = []
-    attained: list[tuple[Curve, int]] = []
     # Dictionaries keep the order, and each text once.
     theorems: dict[str, None] = {}
     assumptions: dict[str, None] = {}
-    datasets: dict[str, None] = {}
-    public, tv_errors, alone = [], [], False
+    public, tv_errors = [], []
     for loss, count in parts:
         facts = merge_facts(facts, loss.facts)
         curves.append((loss.curve, count))
-        # Of the pairs that only a first release shows, one counts.
-        if loss.witness is not None and not (alone and loss.witness.alone):
-            attained.append((loss.witness.curve, 1 if loss.witness.alone else count))
-            datasets[loss.witness.datasets] = None
-            alone = alone or loss.witness.alone
         theorems.update(dict.fromkeys(loss.theorems))
         assumptions.update(dict.fromkeys(loss.assumptions))
         public.append(loss.public)
         tv_errors.append(loss.tv_error * count)
-    shown = compose(attained)
     return PrivacyLoss(
         curve=compose(curves),
         facts=facts,
-        # A pair without any loss is no witness.
-        witness=None if shown == IDENTITY else Witness(shown, "; then ".join(datasets), alone),
+        witness=_joint_witness(
+            [(loss.witness, count) for loss, count in parts if loss.witness is not None]
+        ),
         theorems=tuple(theorems),
         assumptions=tuple(assumptions),
         public=merged(public),
         tv_error=rounded_up(math.fsum(tv_errors)),
     )
+
+
+def _joint_witness(parts: list[tuple[Witness, int]]) -> Witness | None:
+    """Return the pair that data sets show in all releases together."""
+    free: list[tuple[Curve, int]] = []
+    bound: dict[str, list[tuple[Curve, int]]] = {}
+    names: dict[str, None] = {}
+    alone = False
+    for witness, count in parts:
+        # Of the pairs that only a first release shows, one counts.
+        if alone and witness.alone:
+            continue
+        alone = alone or witness.alone
+        names[witness.datasets] = None
+        group = free if witness.free else bound.setdefault(witness.datasets, [])
+        group.append((witness.curve, 1 if witness.alone else count))
+    shown = [compose([*free, *group]) for group in bound.values()] or [compose(free)]
+    # Data sets of different witnesses may be different ones, so the pairs do not add up.
+    if len(shown) > 1 and not any(curve.components().kinds for curve in shown):
+        text = "; or ".join(names)
+        return Witness(MostOf(tuple(shown)), text, alone)
+    # A pair without any loss is no witness.
+    if shown[0] == IDENTITY:
+        return None
+    used = [name for name in names if name not in bound or name == next(iter(bound))]
+    return Witness(shown[0], "; then ".join(used), alone, free=not bound)

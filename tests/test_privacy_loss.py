@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import pytest
 
@@ -16,7 +17,7 @@ from fedprivacy.privacy_loss import (
     merge_facts,
     merge_units,
 )
-from fedprivacy.relations import Adjacency, Facts, Observer
+from fedprivacy.relations import Adjacency, Facts, Observer, Unit
 from tests.accountants.test_base import Blind
 
 FACTS = Facts(None, Adjacency.ZERO_OUT, Observer.AGGREGATE)
@@ -121,11 +122,46 @@ def test_of_different_pairs_that_only_a_first_release_shows_one_counts():
     """The second descent starts where the first one ended, so its pair is not shown."""
     facts = Facts(None, Adjacency.REPLACE_ONE, Observer.AGGREGATE)
     losses = [
-        (PrivacyLoss(Gdp(2.0 * mu), facts, Witness(Gdp(mu), f"from the middle, {mu}", True)), 3)
+        (PrivacyLoss(Gdp(2.0 * mu), facts, Witness(Gdp(mu), f"middle, {mu}", True, True)), 3)
         for mu in (0.5, 0.25)
     ]
-    plain = PrivacyLoss(Gdp(1.0), facts, Witness(Gdp(1.0), "always"))
+    plain = PrivacyLoss(Gdp(1.0), facts, Witness(Gdp(1.0), "always", free=True))
     found = compose_losses([*losses, (plain, 2)]).witness
     assert found is not None and found.alone
     assert found.curve == Gdp(math.sqrt(0.5**2 + 2.0))
-    assert found.datasets == "from the middle, 0.5; then always"
+    assert found.datasets == "middle, 0.5; then always"
+
+
+@dataclass(frozen=True)
+class CountOf(fp.Mechanism):
+    """A noisy number of records of one kind; a record has one kind."""
+
+    kind: str
+    free: bool = False
+    protects = Unit.RECORD
+
+    def loss_under(self, facts):
+        shown = Witness(Gdp(0.5), f"a record of kind {self.kind}, or none", free=self.free)
+        return PrivacyLoss(Gdp(0.5), facts, shown, ("GDP",))
+
+
+def test_pairs_of_different_data_sets_do_not_add_up():
+    """A record of kind a is not of kind b: both counts lose no more than one."""
+    facts = {"delta": 1e-5, "adjacency": "add_remove"}
+    a, b, noisy = CountOf("a"), CountOf("b"), fp.Gaussian(noise_multiplier=2.0)
+    one, same, both = (fp.epsilon(run, **facts) for run in (a, a * 2, a + b))
+    assert one.lower == pytest.approx(one.upper) and same.lower == pytest.approx(same.upper)
+    assert both.lower == pytest.approx(one.lower) and both.upper == pytest.approx(same.upper)
+    assert both.witness == "a record of kind a, or none; or a record of kind b, or none"
+    # The contribution to a sum is free.
+    assert fp.epsilon(a + noisy, **facts).lower == pytest.approx(same.lower)
+    assert fp.epsilon(CountOf("a", True) + b, **facts).lower == pytest.approx(same.lower)
+
+
+def test_a_pair_that_needs_other_units_is_not_attained_by_a_sample():
+    facts = {"delta": 1e-5, "adjacency": "add_remove"}
+    sampled = [CountOf("a", free).sampled(fp.Poisson(0.1)) for free in (False, True)]
+    found = [fp.epsilon(run, **facts) for run in sampled]
+    assert found[0].lower == 0.0 < found[1].lower and found[0].upper == found[1].upper
+    everyone = fp.epsilon(CountOf("a").sampled(fp.Everyone()), **facts)
+    assert everyone.witness == "a record of kind a, or none" and everyone.lower > 1.0

@@ -82,7 +82,7 @@ class TruncatedLaplace(fp.Mechanism):
         curve = TruncatedLaplacePair(facts.adjacency.moves / self.scale, self.bound)
         if curve.shift > self.bound:
             raise fp.ParameterError(f"bound must be at least {curve.shift}, got {self.bound}")
-        attained = Witness(curve, "one record contributes 1, or is not there")
+        attained = Witness(curve, "one record contributes 1, or is not there", free=True)
         return PrivacyLoss(curve, facts, attained, ("the shifted pair dominates",), ())
 
     def release(self, total, generator=None):

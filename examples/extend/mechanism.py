@@ -50,7 +50,7 @@ class Histogram(fp.Mechanism):
     def loss_under(self, facts):
         moves = math.sqrt(2.0) if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         curve = Gdp(moves / self.noise_std)
-        attained = Witness(curve, "one record is in a bin, in another bin, or not there")
+        attained = Witness(curve, "one record is in a bin, in another bin, or not there", free=True)
         theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
         return PrivacyLoss(curve, facts, attained, (theorem,), ("a record is in at most one bin",))
 

@@ -52,7 +52,7 @@ class Counts(Perturbation):
 
     def loss_under(self, facts):
         curve = Gdp(facts.adjacency.moves / self.noise_std)
-        attained = Witness(curve, "one client sends u, every other sends 0")
+        attained = Witness(curve, "one client sends u, every other sends 0", free=True)
         return PrivacyLoss(curve, facts, attained, ("Gaussian mechanism is mu-GDP",), ())
 
 

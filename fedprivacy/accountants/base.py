@@ -433,6 +433,7 @@ def _decode(data: dict[str, Any]) -> PrivacyLoss:
                 decode(witness["curve"], CURVES),
                 str(witness["datasets"]),
                 bool(witness.get("alone", False)),
+                bool(witness.get("free", False)),
             ),
             tuple(map(str, data["theorems"])),
             tuple(map(str, data["assumptions"])),

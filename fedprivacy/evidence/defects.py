@@ -176,9 +176,9 @@ EFFECTS: dict[Defect, Effect] = {
     ),
     Defect.HALF_A_LINE: Effect(_HOLDS, _FAILS, Validity.CERTIFIED, "", "no noise was drawn for it"),
     Defect.NO_ROUNDS: Effect(
-        _HOLDS,
+        _OPEN,
         _FAILS,
-        Validity.CERTIFIED,
+        Validity.RECORDED,
         "no round was recorded",
         "a training loop that never wrote to the ledger leaves the same record",
     ),

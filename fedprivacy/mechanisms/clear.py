@@ -27,4 +27,4 @@ class WithoutNoise(UnitGiven):
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return an unbounded loss."""
-        return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, CLEAR_WITNESS), (SHOWN,))
+        return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, CLEAR_WITNESS, free=True), (SHOWN,))

@@ -238,7 +238,7 @@ class CorrelatedNoise(NoisySum):
         assumptions = [_CLIPPED, _SPACED, _SECRET]
         if facts.adjacency is Adjacency.ADD_REMOVE:
             assumptions.append("the rounds of a unit do not depend on other units")
-        witness = Witness(Gdp(lower), _WITNESS)
+        witness = Witness(Gdp(lower), _WITNESS, free=True)
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
 
@@ -527,7 +527,7 @@ class SampledNoise(Combined):
         if signs:
             return unknown_position.best_tree(gram), None, _BINS
         shown, how = unknown_position.attained(gram)
-        return unknown_position.best_tree(gram), Witness(shown, _SENT + how), _BINS
+        return unknown_position.best_tree(gram), Witness(shown, _SENT + how, free=True), _BINS
 
     def _row_by_row(
         self, matrix: Array, signs: bool, known: Curve
@@ -547,7 +547,7 @@ class SampledNoise(Combined):
         curve, reasons = unknown_position.row_by_row(matrix, draw, z, known)
         witness = None
         if not signs:
-            witness = Witness(unknown_position.shown_sum(first, draw, z), _SENT + _ALONG)
+            witness = Witness(unknown_position.shown_sum(first, draw, z), _SENT + _ALONG, free=True)
         return curve, witness, "; or ".join(_DRAWN[why] for why in reasons)
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:

@@ -146,7 +146,7 @@ class RandomizedResponse(_Discrete):
             "randomised response: the distributions of two answers are the pair, for all answers"
         )
         assumption = "false answers are drawn uniformly and independently"
-        witness = Witness(pair.below, names)
+        witness = Witness(pair.below, names, free=True)
         return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
     def release(self, value: Any, generator: Any = None) -> Any:
@@ -236,7 +236,7 @@ class DiscreteLaplace(_Discrete):
         theorem = "discrete Laplace: one coordinate's shifted pair dominates (theorems.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"
         names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
-        witness = Witness(pair.below, names)
+        witness = Witness(pair.below, names, free=True)
         return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
     def release(self, value: Any, generator: Any = None) -> Any:

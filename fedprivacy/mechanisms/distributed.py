@@ -518,7 +518,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
             f"one unit sends {moves} granularities on one coordinate, every other sends 0 "
             "(replace_one: it sends that or its negative)"
         )
-        return None if atoms is None else Witness(atoms, names)
+        return None if atoms is None else Witness(atoms, names, free=True)
 
     def _sendable(self) -> int:
         """Return a k for which an update of length k granularities is sent as the integer k."""

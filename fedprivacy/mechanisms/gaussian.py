@@ -28,7 +28,9 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
     """
     curve = Gdp(facts.adjacency.moves / multiplier)
     assumption = "every unit's contribution is clipped to the clip norm before the sum"
-    return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (MU_GDP,), (assumption,))
+    return PrivacyLoss(
+        curve, facts, Witness(curve, SUM_WITNESS, free=True), (MU_GDP,), (assumption,)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

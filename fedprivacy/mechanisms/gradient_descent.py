@@ -193,11 +193,11 @@ class NoisyGradientDescent(Upload):
             self.step_multiplier, self.steps, self.step_size, self._convexity
         )
         theorem = "T6: contractive steps from a known start, released at their end"
-        witness = Witness(attained, QUADRATIC)
+        witness = Witness(attained, QUADRATIC, free=True)
         turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
         # Both are attained. Take the larger one.
         if turning is not None and turning.mu > attained.mu:
-            witness = Witness(turning, SWITCHING)
+            witness = Witness(turning, SWITCHING, free=True)
         return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))
 
     def _projected(self, radius: float, facts: Facts) -> PrivacyLoss:
@@ -215,7 +215,7 @@ class NoisyGradientDescent(Upload):
         assumptions = (stated, SENSITIVE, IN_BALL)
         curve = Gdp(factor / multiplier)
         shown = self._on_ball(radius, self._convexity)
-        witness = None if shown is None else Witness(shown, IN_THE_MIDDLE, alone=True)
+        witness = None if shown is None else Witness(shown, IN_THE_MIDDLE, alone=True, free=True)
         return PrivacyLoss(curve, facts, witness, (theorem,), assumptions)
 
     def _on_ball(self, radius: float, convexity: tuple[float, float]) -> Curve | None:
@@ -251,7 +251,7 @@ class NoisyGradientDescent(Upload):
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
         theorem = f"{MU_GDP}, local steps composed"
         # A ball keeps gradients of one direction from adding up.
-        witness = None if self.radius is not None else Witness(curve, CONSTANT)
+        witness = None if self.radius is not None else Witness(curve, CONSTANT, free=True)
         return PrivacyLoss(curve, facts, witness, (theorem,), (SENSITIVE,))
 
 

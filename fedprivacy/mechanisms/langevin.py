@@ -166,7 +166,7 @@ class FederatedLangevin(upload.SamplersUpload):
         return PrivacyLoss(
             curve,
             facts,
-            Witness(attained, upload.QUADRATIC),
+            Witness(attained, upload.QUADRATIC, free=True),
             (theorem,),
             (upload.OWN_SENSITIVITY, upload.SENSITIVE),
         )

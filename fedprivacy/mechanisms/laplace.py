@@ -89,7 +89,9 @@ class Laplace(NoisySum):
         curve = LaplacePair(*quotient_up(facts.adjacency.moves, self.noise_multiplier))
         theorem = "Laplace mechanism: the shifted pair dominates (Zhu, Dong, Wang 2022)"
         assumption = "every unit's number is clipped to the clip norm before the sum"
-        return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))
+        return PrivacyLoss(
+            curve, facts, Witness(curve, SUM_WITNESS, free=True), (theorem,), (assumption,)
+        )
 
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the number ``value`` plus noise of scale ``noise_multiplier * clip_norm``.

@@ -167,7 +167,7 @@ class MixtureOfGaussians(UnitGiven):
         # It is not stated whether the move is seen. The loss with a hidden move is attained in any
         # case.
         witness = Witness(
-            self._shown, "the stated pair: the unit's move is drawn, or there is none"
+            self._shown, "the stated pair: the unit's move is drawn, or there is none", free=True
         )
         return PrivacyLoss(curve, facts, witness, (theorem,), (assumption,))
 

@@ -167,4 +167,5 @@ def _witness(losses: list[PrivacyLoss]) -> Witness | None:
     # A kind without a witness enters as a curve without loss.
     curves: list[Curve] = [NOTHING if one is None else one.curve for one in each]
     names = dict.fromkeys(witness.datasets for witness in known)
-    return Witness(AnyOf(tuple(curves)), "the unit is of the worst kind; " + " or ".join(names))
+    text = "the unit is of the worst kind; " + " or ".join(names)
+    return Witness(AnyOf(tuple(curves)), text, free=all(one.free for one in known))

@@ -389,7 +389,7 @@ class PrivateSelection(Several):
         if base is None:
             return None
         names = f"{base.datasets}; every output has the same score, so the first trial is released"
-        return Witness(_of_kinds(base.curve, self._shown), names)
+        return Witness(_of_kinds(base.curve, self._shown), names, free=base.free)
 
     def _shown(self, curve: Curve) -> Curve:
         nothing = self.trials.nothing

@@ -149,8 +149,9 @@ class SplittingRun(Mechanism):
         known = Gdp(math.sqrt(self.rounds) * self.round.quadratic.mu)
         # Both are attained. Take the larger one.
         if observer is Observer.SERVER and known.mu >= found.mu:
-            return Witness(known, QUADRATIC)
-        return Witness(Gdp(found.mu), found.witness + START) if found.mu > 0.0 else None
+            return Witness(known, QUADRATIC, free=True)
+        shown = Witness(Gdp(found.mu), found.witness + START, free=True)
+        return shown if found.mu > 0.0 else None
 
 
 # Cached: one account needs it several times, and it is a search.

@@ -209,7 +209,9 @@ def nothing_private(facts: Facts, reason: str) -> PrivacyLoss:
         facts: unit, adjacency and observer.
         reason: why no noise is private.
     """
-    return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
+    return PrivacyLoss(
+        NO_NOISE, facts, Witness(NO_NOISE, LINEAR, free=True), (reason,), (SENSITIVE,)
+    )
 
 
 def both_or_neither(
@@ -398,14 +400,14 @@ def summed_witness(
     noise = max(noise, sum(weights) * sensitivity / MAX_SHIFT)
     whole = Gdp(sum(weights) * sensitivity / noise)
     if fraction == 1.0:
-        return Witness(whole, LINEAR)
+        return Witness(whole, LINEAR, free=True)
     if len(weights) == 1:
-        return Witness(Sampled(whole, fraction), LINEAR)
+        return Witness(Sampled(whole, fraction), LINEAR, free=True)
     law = _law(weights, fraction)
     if law is None:
         return None
     mixture = tuple((float(p), float(s)) for s, p in enumerate(law) if p > 0.0)
-    return Witness(GaussianMix(noise / sensitivity, mixture, ((1.0, 0.0),)), LINEAR)
+    return Witness(GaussianMix(noise / sensitivity, mixture, ((1.0, 0.0),)), LINEAR, free=True)
 
 
 def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..errors import UnsupportedCombination
 from ..loss import Curve, Fold, Gdp, Sampled, Side, Triangles
-from ..privacy_loss import PrivacyLoss
+from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Observer
 from .scheme import VISIBLE, Builder, Cell, Lossy, Pair, Rows, Scheme
 
@@ -29,8 +29,7 @@ def sampled(inner: Curve, probability: float) -> Curve:
 
 def sampled_pair(loss: PrivacyLoss, q: float) -> Pair:
     """Return the sampled curve of a loss, attained if the curve of the loss is attained."""
-    attained = None if loss.witness is None else sampled(loss.witness.curve, q)
-    return Pair(sampled(loss.curve, q), attained)
+    return Pair(sampled(loss.curve, q), _attained(loss.witness, q))
 
 
 def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None:
@@ -45,7 +44,13 @@ def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None
     # Without a loss under zero_out the cell remains valid, but it has no attained curve.
     except UnsupportedCombination:
         return None
-    return None if witness is None else sampled(witness.curve, q)
+    return _attained(witness, q)
+
+
+def _attained(witness: Witness | None, q: float) -> Curve | None:
+    """Return the pair of a sampled unit, if it does not matter which other units are drawn."""
+    known = witness is not None and (witness.free or q == 1.0)
+    return sampled(witness.curve, q) if witness is not None and known else None
 
 
 def unamplified_same(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Pair:

@@ -166,8 +166,12 @@ class TableScheme:
         # The theorems and assumptions of the inner mechanism, for the observer of the cell.
         base = _served(inner, adjacency, sees)
         _check_sum(inner, base)
-        witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
-        if base.witness is not None and base.witness.alone:
+        witness = None if pair.witness is None else Witness(pair.witness, cell.datasets, free=True)
+        inside = base.witness
+        if inside is not None and not inside.free and self.rate == 1.0:
+            witness = inside
+        # Which other units are drawn is random, so a pair that needs some of them is not attained.
+        elif inside is not None and (inside.alone or not inside.free):
             witness = None
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
         return PrivacyLoss(
@@ -214,7 +218,7 @@ class TableScheme:
             if inner.facts.observer is not Observer.SERVER:
                 names += RECOGNISED
             # An attained pair may only use guaranteed events, so the rate is rounded down.
-            witness = Witness(self.visible(witness.curve, Side.DOWN), names)
+            witness = Witness(self.visible(witness.curve, Side.DOWN), names, free=witness.free)
         return PrivacyLoss(
             self.visible(inner.curve),
             inner.facts,
