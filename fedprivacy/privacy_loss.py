@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from .errors import UnsupportedCombination, refuse
-from .loss import DISJOINT, IDENTITY, Curve, MostOf, compose
+from .loss import DISJOINT, IDENTITY, Curve, MostOf, check_own, compose
 from .relations import Adjacency, Facts, Observer, Unit
 from .rounding import rounded_up
 
@@ -186,7 +186,8 @@ def asked_about(name: str, loss: object, facts: Facts) -> PrivacyLoss:
         facts: the requested facts. Either side may state the unit.
 
     Raises:
-        ParameterError: it is not a PrivacyLoss, or its adjacency, observer or unit differs.
+        ParameterError: it is not a PrivacyLoss, its adjacency, observer or unit differs, or its
+            curve is no pair of laws.
     """
     if not isinstance(loss, PrivacyLoss):
         refuse(name, type(loss).__name__, "return a PrivacyLoss")
@@ -196,6 +197,9 @@ def asked_about(name: str, loss: object, facts: Facts) -> PrivacyLoss:
             (f"return a loss for {'/'.join(facts[1:])}, as requested"),
         )
         refuse(name, found, rule, "pass adjacency and observer to the inner mechanism")
+    for curve in (loss.curve, loss.witness and loss.witness.curve):
+        if curve is not None:
+            check_own(curve)
     unit = merge_units(facts.unit, loss.facts.unit)
     return loss if unit is loss.facts.unit else loss.under(facts)
 

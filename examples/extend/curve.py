@@ -74,6 +74,15 @@ class TruncatedLaplace(fp.Mechanism):
 
     protects = Unit.RECORD
 
+    @property
+    def noise_std(self):
+        """Std of the noise, as ledgers record it."""
+        h, left = self.bound, math.exp(-self.bound)
+        return self.scale * math.sqrt((2.0 - left * (h * h + 2.0 * h + 2.0)) / (1.0 - left))
+
+    def noise_ratios(self, clip_norm):
+        return frozenset({self.noise_std / clip_norm})
+
     def __post_init__(self):
         positive(scale=self.scale)
         positive(bound=self.bound)
@@ -105,7 +114,7 @@ low, high = fp.epsilon(once * 20, delta=2e-4, adjacency="add_remove").resolution
 print(f"twenty releases: both ends within {high - low:.1g}")
 assert abs(once.release(100.0) - 100.0) <= 24.0
 with fp.Ledger.create("cut.ledger", unit="record", adjacency="add_remove") as ledger:
-    number = ledger.intent(once, clip_norm=1.0, noise_std=once.scale)
-    ledger.done(number, cohort=9, arrived=9, refused=0, noise_std=once.scale)
+    number = ledger.intent(once, clip_norm=1.0, noise_std=once.noise_std)
+    ledger.done(number, cohort=9, arrived=9, refused=0, noise_std=once.noise_std)
     ledger.close()
 print("from the ledger:", fp.account("cut.ledger", delta=1e-3).upper)

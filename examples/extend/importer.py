@@ -1,7 +1,8 @@
 """An importer of your own, for the log of some program.
 
 It returns a ``Trace``, which holds only *recorded* facts. This log does not say how batches were
-drawn, so the caller of the audit must say it.
+drawn, so the caller of the audit must say it. ``as_type`` refuses values of another type, ``true``
+for a number among them.
 
 A demonstration: the log is made up.
 
@@ -12,9 +13,23 @@ Prints::
     rounds must be ... -2350
 """
 
+from typing import Annotated
+
+import msgspec
+
 import fedprivacy as fp
 from fedprivacy.audit.imports import Origin, Rounds, Trace
+from fedprivacy.audit.imports.content import as_type
 from fedprivacy.relations import Unit
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Log(msgspec.Struct):
+    sigma: float
+    batch: Count
+    n: Count
+    iterations: int
 
 
 def recognises(data):
@@ -22,10 +37,9 @@ def recognises(data):
 
 
 def read(data, origin):
-    rounds = Rounds(
-        data["sigma"], rate=data["batch"] / data["n"], per_epoch=-(-data["n"] // data["batch"])
-    )
-    return Trace(origin, ((rounds, data["iterations"]),), unit=Unit.RECORD)
+    log = as_type(data, Log, origin.name)
+    rounds = Rounds(log.sigma, rate=log.batch / log.n, per_epoch=-(-log.n // log.batch))
+    return Trace(origin, ((rounds, log.iterations),), unit=Unit.RECORD)
 
 
 log = {"sigma": 1.1, "batch": 256, "n": 60_000, "iterations": 2350}

@@ -39,19 +39,23 @@ class NoisySums:
 
     def step(self, state, data, *, ledger=None, budget=None, dropout=None, on_release=None):
         noise = self.round_mechanism
-        std = noise.full_noise_std
         books = RoundBookkeeping(
-            mechanism=noise, ledger=ledger, budget=budget, clip_norm=noise.clip_norm, noise_std=std
+            mechanism=noise,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=noise.clip_norm,
+            noise_std=noise.full_noise_std,
         )
 
         def collect():
             return sum(noise.contribution(number) for number in data.split(1))
 
         def release(total):
-            noisy = total + noise.noise(total)[0]
+            # The std is recorded as drawn, not as planned.
+            drawn, std = noise.noise(total)
             seen = {"cohort": len(data), "arrived": len(data), "refused": 0, "aborted": False}
             info = RoundInfo(round=state.round, upload_bytes=8 * len(data), noise_std=std, **seen)
-            return Sums(state.round + 1, torch.cat([state.released, noisy])), info
+            return Sums(state.round + 1, torch.cat([state.released, total + drawn])), info
 
         return run_round(books, collect=collect, release=release, on_release=on_release)
 

@@ -2,6 +2,7 @@
 
 from .curves.allocation import Allocated
 from .curves.between import Bracketed, LeastOf, MostOf
+from .curves.checks import check_own
 from .curves.components import Components, kinds
 from .curves.composed import Composed
 from .curves.confined import Confined
@@ -63,6 +64,7 @@ __all__ = [
     "Swapped",
     "Tails",
     "Triangles",
+    "check_own",
     "compose",
     "given_way",
     "kinds",

@@ -292,6 +292,14 @@ _PASTED: dict[str, tuple[str, ...]] = {
 """Fact -> its names in plain text."""
 
 
+def _read_by(reader: Callable[[Any, Origin], Trace], data: Any, origin: Origin, name: str) -> Trace:
+    """Return an importer's trace; a value that it cannot use is an error of the file."""
+    try:
+        return reader(data, origin)
+    except (LookupError, TypeError, ArithmeticError, AttributeError) as error:
+        unreadable(name, f"a value does not fit ({type(error).__name__}: {error})")
+
+
 def read_data(
     data: Any,
     origin: Callable[[str], Origin],
@@ -321,7 +329,8 @@ def read_data(
         if recognises(data):
             if isinstance(data, dict) and opacus.INSIDE in data:
                 _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)
-            return _doubted(_without_answers(reader(data, origin(kind)), stated), texts)
+            trace = _read_by(reader, data, origin(kind), name)
+            return _doubted(_without_answers(trace, stated), texts)
     inside = runs.states_in(data)
     if len(inside) == 1:
         place, state = inside[0]
