@@ -1437,27 +1437,52 @@ def _some(count: int, small: float, rows: list[list[arb]], z: arb) -> Known:
 
 
 def _line(q: arb, small: float, rows: list[list[arb]], z: arb) -> Known:
-    """Return the pairs of Poisson sampling in every round, in one dimension (Theorem F)."""
+    """Return the pairs of Poisson sampling in every round, in one dimension (Theorem F, Lemma G).
+
+    The upper one moves by norms of columns, the lower one along the sum of all columns.
+    """
     if q == 1:
         return Known(())
-    norms = [_squares(column).sqrt() for column in zip(*rows, strict=True)]
-    unit = arb(max(x.upper() for x in norms)) / PARTS
-    law = arb_poly([1])
-    for x in norms:
-        steps = (x / unit).upper().ceil().unique_fmpz()
+    columns = list(zip(*rows, strict=True))
+    norms = [_squares(column).sqrt() for column in columns]
+    line, lost = _moved(norms, q, 1, small, z)
+    total = [sum(row, ZERO) for row in rows]
+    along = [sum(map(operator.mul, column, total), ZERO) for column in columns]
+    shown: tuple[Parts, ...] = ()
+    if all(x > 0 for x in along):
+        moves = [x / _squares(total).sqrt() for x in along]
+        shown = ([(_moved(moves, q, -1, small, z)[0], 1)],)
+    return Known(([(line, 1)],), shown, lost, trusts=("Theorem F", "Lemma G"))
+
+
+def _moved(moves: list[arb], q: arb, side: int, small: float, z: arb) -> tuple[Tree, arb]:
+    """Return a sum of moves, each with a chance of q, against none, and the chance left out.
+
+    Moves are rounded up (side 1) or down to multiples of a unit, and rare sums are left out or 0.
+    """
+    unit, law = arb(max(x.upper() for x in moves)) / PARTS, arb_poly([1])
+    for x in moves:
+        whole = (x / unit).upper().ceil() if side > 0 else (x / unit).lower().floor()
+        steps = whole.unique_fmpz()
         if steps is None:
             raise Undecided("a column of the factor")
-        law *= arb_poly([1 - q, *[0] * (max(int(steps), 1) - 1), q])
+        count = max(int(steps), 1) if side > 0 else int(steps)
+        law *= arb_poly([1 - q, *[0] * (count - 1), q] if count > 0 else [1])
     weights, top, rest = law.coeffs(), len(law.coeffs()), ZERO
     while rest + weights[top - 1] < small:
         top, rest = top - 1, rest + weights[top - 1]
-    wide, moves = max(1, top // POINTS_OF_LINE), {0: weights[0]}
+    wide, found = max(1, top // POINTS_OF_LINE), {0: weights[0]}
     for k in range(1, top):
-        at = -(-k // wide) * wide
-        moves[at] = moves.get(at, ZERO) + weights[k]
-    listed = [[w / (1 - rest), k * unit / z] for k, w in moves.items() if not _is_zero(w)]
+        at = -(-k // wide) * wide if side > 0 else k // wide * wide
+        found[at] = found.get(at, ZERO) + weights[k]
+    kept = arb(1)
+    if side > 0:
+        kept = 1 - rest
+    else:
+        found[0] += rest
+    listed = [[w / kept, k * unit / z] for k, w in found.items() if not _is_zero(w)]
     line = _node("GaussianMix", std=arb(1), p=listed, q=[[arb(1), ZERO]])
-    return Known(([(line, 1)],), lost=arb(rest.upper()), trusts=("Theorem F",))
+    return line, arb(rest.upper())
 
 
 def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:

@@ -538,6 +538,20 @@ def test_moves_that_are_too_large_are_not_cut_into_cells():
         check_certificate._in_cells(far, 64, lambda y: (y, y))
 
 
+def test_a_lower_end_along_the_sum_of_all_columns_is_proved():
+    run = fp.CorrelatedNoise(
+        factor=fp.factors.SquareRootToeplitz(),
+        noise_multiplier=4.0,
+        rounds=5,
+        participation=fp.FixedEpochs(1),
+    ).sampled(fp.Poisson(0.1))
+    document = through_json(fp.epsilon(run, delta=1e-5, adjacency="zero_out"))
+    assert document["bound"]["lower"] > 0.1
+    assert check_certificate.check(document)["lower"] == "proved"
+    document["bound"]["lower"] *= 1.2
+    assert check_certificate.check(signed(document))["lower"] != "proved"
+
+
 def test_a_linear_loss_is_integrated_between_known_ends():
     """Delta of N(mu, 1) against N(0, 1), also of one so far that cells would be many."""
     for mu, x in ((1.0, 0.5), (1.0, -2.0), (800.0, 321000.0)):
