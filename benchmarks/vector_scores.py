@@ -56,7 +56,6 @@ ASKED = {
     "pfl_pld": ("plain-laplace",),
     "pfl_prv": ("plain-laplace", "poisson-gaussian", "extreme-delta"),
     "pfl_rdp": ("plain-laplace", "poisson-laplace", "calibration"),
-    "opacus_prv": (*GAUSSIAN, "extreme-delta"),
     "prv": (*GAUSSIAN, "plain-laplace", "extreme-delta"),
     "riskcal_ctd": (*GAUSSIAN, "extreme-delta", "attack-risk"),
 }
