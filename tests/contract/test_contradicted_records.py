@@ -229,3 +229,110 @@ def test_a_harmless_sentence_leaves_it_certified(tmp_path, name, text):
     path = tmp_path / name
     path.write_text(text)
     assert answer(path) == "HOLDS"
+
+
+Y = "noise_multiplier: 1.1\nmax_grad_norm: 1.0\nsample_rate: 0.01\nsteps: 1000\ndelta: 1e-5\n"
+NOISE_ASKED, ROUNDS_ASKED, TRIALS_ASKED, RATE_ASKED, CLAIM_ASKED = (
+    f"not settled: {name}"
+    for name in ("noise multiplier", "rounds", "trials", "sampling probability", "claim epsilon")
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("clip_per: batch", NOISE_ASKED),
+        ("grad_clip: batch", NOISE_ASKED),
+        ("per_sample: false", NOISE_ASKED),
+        ("clip_every: 10", NOISE_ASKED),
+        ("gradient_scale_after_clip: 10", NOISE_ASKED),
+        ("apply_dp_to: [encoder]", NOISE_ASKED),
+        ("dp_ratio: 0.5", NOISE_ASKED),
+        ("private: partially", NOISE_ASKED),
+        ("dp: nein", NOISE_ASKED),
+        ("log_raw_gradients: true", NOISE_ASKED),
+        ("publish_logits: true", NOISE_ASKED),
+        ("loss: info_nce", NOISE_ASKED),
+        ("mixup: 0.2", NOISE_ASKED),
+        ("model: {gnn: true}", NOISE_ASKED),
+        ("distill_from: nonprivate teacher", NOISE_ASKED),
+        ("a: {b: {pretrain_steps_without_dp: 500}}", "not settled: "),
+        ("actual_steps: 1500", ROUNDS_ASKED),
+        ("final_step: 1450", ROUNDS_ASKED),
+        ("extra_epochs: 3", ROUNDS_ASKED),
+        ("unaccounted_steps: 200", ROUNDS_ASKED),
+        ("accountant_reset_every: 100", "not settled: "),
+        ("steps_done: 1000/1800", ROUNDS_ASKED),
+        ("history: [{step: 1000}, {step: 2200}]", ROUNDS_ASKED),
+        ("status: resumed", ROUNDS_ASKED),
+        ("aborted_and_restarted: 2", ROUNDS_ASKED),
+        ("stop_when_val_acc: 0.9", ROUNDS_ASKED),
+        ("sample_rate_unit: percent", RATE_ASKED),
+        ("subsample: 0.05", RATE_ASKED),
+        ("batch_size_multiplier: 4", RATE_ASKED),
+        ("copies_per_example: 5", RATE_ASKED),
+        ("class_balanced_sampling: true", RATE_ASKED),
+        ("replacement: true", RATE_ASKED),
+        ("poisson: approximate (batches are shuffled once)", RATE_ASKED),
+        ("seeds: 1-5", TRIALS_ASKED),
+        ("cv: 5", TRIALS_ASKED),
+        ("num_models: 10", TRIALS_ASKED),
+        ("bagging: {n: 4}\nensemble: 4", TRIALS_ASKED),
+        ("lr: [0.1, 0.2, 0.4]", TRIALS_ASKED),
+        ("runs: [{seed: 1}, {seed: 2}]", TRIALS_ASKED),
+        ("population_based_training: true", TRIALS_ASKED),
+        ("retrain: weekly", TRIALS_ASKED),
+        ("budget_renewal: yearly", TRIALS_ASKED),
+        ("kind: CronJob", TRIALS_ASKED),
+        ("spec: {schedule: '0 2 * * *'}", TRIALS_ASKED),
+        ("spec: {completions: 10}", TRIALS_ASKED),
+        ("epsilon: 3.0\nfinal_epsilon: 7.9", CLAIM_ASKED),
+        ("epsilon: 3.0\nepsilon_per_user: {a: 1, b: 8}", CLAIM_ASKED),
+    ],
+)
+def test_a_field_with_a_stem_of_privacy_is_a_doubt(tmp_path, line, said):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{Y}{line}\n")
+    facts = {**FACTS, "claim": None} if "epsilon" in line else FACTS
+    with pytest.raises(fp.ParameterError) as asked:
+        fp.audit(path, **facts)
+    assert said in str(asked.value)
+
+
+HARMLESS = {
+    "trainer": (
+        "eval_batch_size: 64\nper_device_eval_batch_size: 64\nwarmup_steps: 500\nseed: 42\n"
+        "log_every_n_steps: 5000\nlogging_steps: 50\neval_steps: 100\nsave_steps: 5000\n"
+        "check_val_every_n_epoch: 1\nnum_workers: 8\ndrop_last: true\npin_memory: true\nlr: 0.1\n"
+        "lr_scheduler: {name: step, step_size: 3000, gamma: 0.1}\nlr_schedule: [0.1, 0.01]\n"
+        "weight_decay: 0.0\nmomentum: 0.9\nmodel: resnet18\nhidden: [64, 64]\ndropout: 0.1\n"
+        "early_stopping: {patience: 3}\noptimizer: {name: adam, eps: 1e-8, amsgrad: false}\n"
+        "fp16: false\ndevice: cuda\nverbose: true\nsave_total_limit: 3\nmax_length: 128\n"
+    ),
+    "privacy": (
+        "dp: true\nenable_dp: true\nprivate: yes\nmethod: dp-sgd\nprivacy_engine: opacus\n"
+        "accountant: rdp\nsecure_mode: false\nclipping: flat\nclip_per_sample: true\n"
+        "grad_sample_mode: hooks\nmax_physical_batch_size: 64\npoisson_sampling: true\n"
+        "noise_seed: 3\ntarget_delta: 1e-5\ndp_library: opacus 1.4\n"
+    ),
+    "result": (
+        "global_step: 1000\nlast_epoch: 9\nbest_epoch: 7\ncurrent_step: 800\nstatus: finished\n"
+        "train_loss: 0.3\naccuracy: 0.91\nepsilon_spent: 2.9\nruntime_seconds: 300\n"
+        "git_commit: 1a2b3c\nhostname: node7\ncreated: 2026-01-05\ncheckpoint_path: out/a.pt\n"
+        "max_retries: 3\nsampler_seed: 3\nbatch_norm: false\nlayer_norm_eps: 1e-12\n"
+    ),
+    "data": (
+        "dataset: cifar10\nshuffle_buffer: 0\nimage_size: 32\nnum_classes: 10\nval_split: 0.1\n"
+        "batch_first: true\nnegative_samples: 5\nprefetch: 2\naugmentation: {repeat: 0}\n"
+        "tokenizer: bert\nsample_text: hello world\ntop_k: 5\ntest_batch_size: 1000\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [(name, line) for name, text in HARMLESS.items() for line in (text,)]
+)
+def test_harmless_fields_leave_it_certified(tmp_path, name, line):
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(f"{Y}{line}")
+    assert answer(path) == "HOLDS"

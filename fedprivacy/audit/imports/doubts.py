@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from ...relations import Unit
-from . import batches, counts, remarks, sweeps, switches
+from . import batches, counts, remarks, stems, sweeps, switches
 from .draft import Draft, refuse_unauditable
 from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
 from .fields import empty as _empty
@@ -131,6 +131,8 @@ def check(draft: Draft, name: str, texts: Iterable[str] = ()) -> None:
     _noise(draft)
     _not_on_gradients(draft)
     _defaults(draft)
+    stems.check(draft)
+    stems.others(draft)
     _sentences(draft, texts)
 
 
@@ -488,6 +490,8 @@ def _noise(draft: Draft) -> None:
         draft.ask("noise_multiplier", why)
     clips = [one for one in clips if one.name in _CLIPS]
     loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
+    by_layer = any("layer" in _words(one.name) | _value_words(one) for one in draft.fields.every)
+    loose += [one for one in clips if _listed(one.value) and not by_layer]
     loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
     if loose and draft.facts.get("noise_multiplier"):
         draft.ask("noise_multiplier", f"{loose[0]} is no norm that a contribution is clipped to")
@@ -533,6 +537,10 @@ def _is_norm(value: Any) -> bool:
         return True
     number = as_number(value)
     return number is not None and number > 0
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, list) and len({*map(str, value)}) > 1
 
 
 def _norm_in(field: Field) -> bool:

@@ -403,6 +403,9 @@ def _half_claim(facts: Mapping[str, Any]) -> dict[str, float]:
 def _other_facts(draft: Draft) -> dict[str, str]:
     """Return the reading of the file in words, for the result."""
     facts = {"read as": draft.tool, "fields": draft.found()}
+    unread = [one.place for one in draft.fields.unread() if is_value(one.value)]
+    if unread:
+        facts["fields that are not read"] = ", ".join(unread)[:300]
     if draft.inferred:
         facts["inferred"] = "; ".join(draft.inferred)
     return {name: printable(text)[:1500] for name, text in facts.items() if text}
