@@ -336,3 +336,81 @@ def test_harmless_fields_leave_it_certified(tmp_path, name, line):
     path = tmp_path / f"{name}.yaml"
     path.write_text(f"{Y}{line}")
     assert answer(path) == "HOLDS"
+
+
+HISTORY = {"history": [[1.1, 0.01, 1000]], "mechanism": "rdp"}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"sample_rate": 0.5},
+        {"expected_batch_size": 512, "dataset_size": 10000},
+        {"total_steps": 5000},
+        {"global_step": 2000},
+        {"noise_off_after": 800},
+        {"dp_disabled_epochs": [9, 10]},
+        {"non_private_layers": ["head"]},
+        {"optimizer": {"max_grad_norm": None}},
+        {"max_grad_norm": 1e9},
+        {"sampler": "shuffle"},
+        {"microbatches": 4},
+        {"accountant_resets": 2},
+        {"resumed_from": "run1.pt"},
+        {"history_truncated": True},
+        {"gradient_accumulation_steps": 4},
+        {"notes": "the last layers ran without noise"},
+    ],
+)
+def test_a_field_outside_a_state_is_a_doubt(tmp_path, beside):
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"accountant": HISTORY, **beside}))
+    assert "pass only it" in answer(path) or "was stated" in answer(path)
+
+
+def test_a_field_inside_a_state_is_a_doubt_and_harmless_ones_are_none(tmp_path):
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({**HISTORY, "dp": False}))
+    assert "turns the noise off" in answer(path)
+    harmless = {"global_step": 1000, "epoch": 10, "lr": 0.1, "seed": 3, "eval_batch_size": 64}
+    harmless |= {"noise_multiplier": 1.1, "sample_rate": 0.01, "max_grad_norm": 1.0}
+    for data in ({"accountant": HISTORY, **harmless}, {"accountant": HISTORY}, HISTORY):
+        path.write_text(json.dumps(data))
+        assert answer(path) == "HOLDS", data
+
+
+ROUNDS = "round,noise_multiplier,sampling_probability,sampling"
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "said"),
+    [
+        ("remark", ["", "", "noise off"], "CANNOT BE CERTIFIED"),
+        ("clipped", ["true", "true", "false"], "CANNOT BE CERTIFIED"),
+        ("released", ["noisy", "noisy", "raw"], "CANNOT BE CERTIFIED"),
+        ("status", ["ok", "ok", "resumed"], "CANNOT BE CERTIFIED"),
+        ("attempts", ["1", "1", "3"], "CANNOT BE CERTIFIED"),
+        ("epsilon_spent", ["0.3", "0.3", "0.1"], "CANNOT BE CERTIFIED"),
+        ("remark", ["", "warm", "last"], "HOLDS"),
+        ("status", ["ok", "ok", "ok"], "HOLDS"),
+        ("is_best", ["false", "true", "false"], "HOLDS"),
+        ("epsilon_spent", ["0.1", "0.2", "0.2"], "HOLDS"),
+        ("loss", ["2.1", "1.9", "2.0"], "HOLDS"),
+        ("attempts", ["1", "1", "1"], "HOLDS"),
+    ],
+)
+def test_a_column_that_is_not_read_may_be_a_doubt(tmp_path, column, cells, said):
+    rows = [f"{at},1.1,0.01,poisson,{cell}" for at, cell in enumerate(cells, start=1)]
+    path = tmp_path / "rounds.csv"
+    path.write_text("\n".join([f"{ROUNDS},{column}", *rows]))
+    found = fp.audit(path, adjacency="add_remove", claim=(3.0, 1e-5))
+    assert found.verdict == said
+    assert said == "HOLDS" or column in found.reasons[-1]
+
+
+def test_a_comment_of_a_table_may_be_a_doubt(tmp_path):
+    path = tmp_path / "rounds.csv"
+    for comment, said in (("first 500 rounds truncated", "CANNOT"), ("noise 1.1", "HOLDS")):
+        path.write_text(f"# {comment}\n{ROUNDS}\n1,1.1,0.01,poisson\n")
+        found = fp.audit(path, adjacency="add_remove", claim=(3.0, 1e-5))
+        assert str(found.verdict).startswith(said)

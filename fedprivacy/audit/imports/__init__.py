@@ -18,10 +18,11 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
+from ...relations import Unit
 from . import doubts, events, flower, opacus, remarks, runs, statement, sweeps, table, words
 from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
-from .draft import Claim, check_asked, complete, name_of, tiny
+from .draft import Claim, Draft, check_asked, complete, name_of, tiny
 from .fields import MAX_FIELDS, Fields, as_number, unwrapped
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
@@ -329,6 +330,8 @@ def read_data(
         if recognises(data):
             if isinstance(data, dict) and opacus.INSIDE in data:
                 _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)
+            elif kind == opacus.KIND and isinstance(data, dict):
+                _check_outside(data, opacus.outside(data), "the whole", name, stated)
             trace = _read_by(reader, data, origin(kind), name)
             return _doubted(_without_answers(trace, stated), texts)
     inside = runs.states_in(data)
@@ -387,6 +390,29 @@ def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated 
     if trials is not None and (stated is None or stated.trials is None):
         known = "how many runs were made on these data"
         raise ParameterError(printable(f"{name}: {trials}: {known}. State it: --trials N"))
+    _check_doubts(fields.outside(place), state, name, stated or Stated())
+
+
+def _check_doubts(fields: Fields, state: Any, name: str, stated: Stated) -> None:
+    """Refuse fields outside a state that would put the same facts of a configuration in doubt."""
+    numbers = [[as_number(each) for each in entry] for entry in _history(state)]
+    entries = [(n, r, s) for n, r, s in (each for each in numbers if len(each) == 3)]
+    noises = [noise for noise, _, _ in entries if noise is not None]
+    if not noises:
+        return
+    facts: dict[str, Any] = {"noise_multiplier": min(noises), "unit": Unit.RECORD}
+    facts["rounds"] = sum(steps or 0 for _, _, steps in entries)
+    facts["sampling_probability"] = max(rate or 0.0 for _, rate, _ in entries)
+    draft = Draft(fields, opacus.KIND, facts=facts)
+    fields.all(*runs.NOISES)
+    words.settle(draft, name)
+    doubts.check(draft, name)
+    drawn, said = draft.facts.get("sampling"), name_of(stated.sampling)
+    if drawn is not None and said not in (None, drawn):
+        unreadable(name, f"the sampling outside the state is {drawn}, where {said} was stated")
+    open_ = [one for one in draft.questions if one.name != "trials" or stated.trials is None]
+    if open_:
+        unreadable(name, f"outside the state of an accountant, {open_[0].meaning}; pass only it")
 
 
 def _history(state: Any) -> list[Any]:

@@ -446,6 +446,14 @@ class Fields:
             if field.name.startswith("dp_") and field.name[3:] in _WITH_PREFIX:
                 self._by_name.setdefault(field.name[3:], []).append(field)
 
+    def outside(self, place: str) -> Fields:
+        """Return the fields that are not inside a place."""
+        found = Fields({})
+        found.every = [one for one in self.every if not f"{one.place}.".startswith(f"{place}.")]
+        for one in found.every:
+            found._by_name.setdefault(one.name, []).append(one)
+        return found
+
     def names(self) -> set[str]:
         """Return the names of all fields."""
         return set(self._by_name)

@@ -62,6 +62,11 @@ def recognises(data: Any) -> bool:
     return INSIDE in data or (isinstance(history, list) and (not history or recognises(history)))
 
 
+def outside(data: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the parts of a state that are none of its fields."""
+    return {key: each for key, each in data.items() if key not in OpacusState.__struct_fields__}
+
+
 def read(data: Any, origin: Origin) -> Trace:
     """Return the trace of a state.
 

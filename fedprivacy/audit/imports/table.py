@@ -11,6 +11,8 @@ else, for example a loss, is not read, and the result names it. The table is rea
 from __future__ import annotations
 
 import csv
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -21,8 +23,9 @@ import msgspec
 
 from ...errors import ConversionError
 from ...outputs import printable
+from . import remarks
 from .content import as_type, json_of, lines_of, unreadable
-from .fields import plain_name
+from .fields import as_flag, as_number, plain_name, words_in
 from .trace import Origin, Rounds, Sampling, Trace, in_order, multiplier_of
 
 KIND = "table of rounds"
@@ -144,22 +147,85 @@ def read(path: Path, origin: Origin) -> Trace:
     """
     missing: list[str] = []
     norms: dict[Rounds, Counter[float]] = {}
-    skipped: dict[str, None] = {}
+    skipped = _Unread()
     found = in_order((each, 1) for each in _recorded(path, missing, norms, skipped))
     if not found:
         unreadable(path.name, "no round was recorded")
     rounds = tuple((each, times) for (_, each), times in found)
-    facts = {"columns that are not read": printable(", ".join(skipped)[:300])} if skipped else {}
+    named = printable(", ".join(skipped.names)[:300])
     return Trace(
-        origin, rounds, missing=tuple(missing), by_round=True, norms=norms, other_facts=facts
+        origin,
+        rounds,
+        missing=tuple(missing),
+        by_round=True,
+        norms=norms,
+        other_facts={"columns that are not read": named} if named else {},
+        contradictions=skipped.against(rounds),
     )
+
+
+_TRIES = {"attempts", "attempt", "retries", "tries", "repeats", "restarts", "resets"}
+_OFF_WORDS = {"off", "raw", "resumed", "restarted", "skipped", "disabled", "without", "plain"}
+_OFF_WORDS |= {"unclipped", "noiseless", "nonprivate", "rerun", "retried", "bypassed", "reset"}
+MAX_TEXTS = 10_000
+"""Largest number of different texts of unread columns that are looked at."""
+
+
+class _Unread:
+    """The comments of a table and its columns that are not read, with the doubts in both."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.comments: list[str] = []
+        self.doubts: dict[str, str] = {}
+        self._epsilons: dict[str, float] = {}
+        self._texts: set[tuple[str, str]] = set()
+
+    def look(self, name: str, value: Any, where: str) -> None:
+        """Look at one cell; keep the first doubt of each column."""
+        if name in self.doubts or value in (None, ""):
+            return
+        words, number, why = words_in(name), as_number(value), ""
+        if number is not None:
+            if words & _TRIES and number > 1:
+                why = "other sums may have been released"
+            elif words & {"epsilon", "eps"}:
+                falls = number < self._epsilons.get(name, -math.inf) * (1.0 - 1e-9)
+                why = "it falls, so other rounds may count too" if falls else ""
+                self._epsilons[name] = float(number)
+        elif (key := (name, str(value)[:200])) not in self._texts:
+            if len(self._texts) >= MAX_TEXTS:
+                unreadable(where, f"more than {MAX_TEXTS} different texts in columns not read")
+            self._texts.add(key)
+            why = _against(words, key)
+        if why:
+            self.doubts[name] = printable(f"{where}: {name} = {str(value)[:80]}: {why}")
+
+    def against(self, rounds: Iterable[tuple[Rounds, int]]) -> tuple[str, ...]:
+        """Return the doubts in columns and comments."""
+        noises = frozenset(one.noise_multiplier for one, _ in rounds)
+        known = remarks.Known(noises, sum(times for _, times in rounds))
+        return (*self.doubts.values(), *map(str, remarks.doubts_in(self.comments, known)))
+
+
+def _against(words: set[str], key: tuple[str, str]) -> str:
+    """Return why a text of an unread column contradicts a round; empty if it does not."""
+    flag = as_flag(key[1])
+    about = any(map(_PRIVATE.match, words))
+    if (flag is False and about) or words_in(key[1]) & _OFF_WORDS:
+        return "the round may have had no noise, or other sums were released"
+    found = remarks.doubt_in(": ".join(key), remarks.Known())
+    return "" if found is None else found.why
+
+
+_PRIVATE = re.compile(r"(?:un)?clip|nois|priv|dp$|secure|mask|poisson|account")
 
 
 def _recorded(
     path: Path,
     missing: list[str],
     norms: dict[Rounds, Counter[float]],
-    skipped: dict[str, None],
+    skipped: _Unread,
 ) -> Iterator[tuple[int, Rounds]]:
     """Yield the rounds of a table and the number of gaps before; record gaps and clip norms."""
     # Each kind is built and checked only once, because a table may have millions of rounds.
@@ -197,13 +263,14 @@ def _gap(last: int | None, number: int, where: str) -> str:
     return f"round {number} follows round {last}" if number > last + 1 else ""
 
 
-def _rows(path: Path, skipped: dict[str, None]) -> Iterator[tuple[str, Row]]:
+def _rows(path: Path, skipped: _Unread) -> Iterator[tuple[str, Row]]:
     columns: dict[str, str] | None = None
     names: list[str] = []
     separator = ","
     for number, text in lines_of(path):
         where = f"{path.name}, line {number}"
         if columns is None and is_before_header(text):
+            skipped.comments.append(text.lstrip("# "))
             continue
         # The first character of a line determines its form.
         if text.startswith("{"):
@@ -216,19 +283,22 @@ def _rows(path: Path, skipped: dict[str, None]) -> Iterator[tuple[str, Row]]:
             columns = _columns(names, where, skipped)
         else:
             # Cells are text, so numbers are parsed from strings, here only.
-            cells = _cells(names, columns, split(text, where, separator), where)
+            cells = _cells(names, columns, split(text, where, separator), where, skipped)
             yield where, as_type(cells, Row, where, strict=False)
 
 
-def _object(data: Any, where: str, skipped: dict[str, None]) -> Any:
+def _object(data: Any, where: str, skipped: _Unread) -> Any:
     """Return one JSON object with the names of this package."""
     if not isinstance(data, dict):
         return data
     here = _columns([str(name) for name in data], where, skipped)
+    for name, value in data.items():
+        if str(name) not in here and not isinstance(value, dict | list):
+            skipped.look(str(name), value, where)
     return {here[str(name)]: value for name, value in data.items() if str(name) in here}
 
 
-def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str, str]:
+def _columns(names: list[str], where: str, skipped: _Unread) -> dict[str, str]:
     here = _ours(names)
     if any(plain_name(each).strip("_") == "epoch" for each in names):
         unreadable(
@@ -248,7 +318,7 @@ def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str
             else "a name occurs twice"
         )
         unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
-    skipped |= dict.fromkeys(name for name in other if name)
+    skipped.names |= dict.fromkeys(name for name in other if name)
     return here
 
 
@@ -273,12 +343,14 @@ _MEANT = {
 
 
 def _cells(
-    names: list[str], columns: dict[str, str], cells: list[str], where: str
+    names: list[str], columns: dict[str, str], cells: list[str], where: str, skipped: _Unread
 ) -> dict[str, Any]:
     if len(cells) != len(names):
         unreadable(where, f"{len(cells)} cells in a table of {len(names)} columns")
     # Empty cells are left out, so that they count as unknown.
     found = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
+    for name in skipped.names:
+        skipped.look(name, found[name], where)
     return {columns[name]: cell for name, cell in found.items() if name in columns and cell}
 
 
