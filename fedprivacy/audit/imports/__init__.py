@@ -307,7 +307,7 @@ def read_data(
     name: str,
     stated: Stated | None = None,
     claim: Claim = None,
-    texts: Iterable[str] = (),
+    texts: Iterable[str | remarks.Doubt] = (),
 ) -> Trace:
     """Return the trace in plain values, for example a state that was never written to a file.
 
@@ -358,7 +358,7 @@ def read_data(
     _nothing(fields, name)
 
 
-def _doubted(trace: Trace, texts: list[str]) -> Trace:
+def _doubted(trace: Trace, texts: list[str | remarks.Doubt]) -> Trace:
     """Return a trace that no sentence of its file, or of its description, leaves certified."""
     epsilon = (trace.claim or (None,))[0]
     noises = frozenset(rounds.noise_multiplier for rounds, _ in trace.rounds)

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from ...relations import Unit
-from . import batches, counts, remarks, stems, sweeps, switches
+from . import batches, counts, remarks, scripts, stems, sweeps, switches
 from .draft import Draft, refuse_unauditable
 from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
 from .fields import empty as _empty
@@ -88,7 +88,7 @@ _MANY |= {"person", "persons", "individual", "individuals", "author", "household
 _MANY |= {"node", "nodes", "graph", "subject", "subjects", "speaker", "account", "customer"}
 
 
-def check(draft: Draft, name: str, texts: Iterable[str] = ()) -> None:
+def check(draft: Draft, name: str, texts: Iterable[str | remarks.Doubt] = ()) -> None:
     """Refuse a draft whose noise no multiplier describes, and ask for the facts in doubt.
 
     Args:
@@ -136,11 +136,13 @@ def check(draft: Draft, name: str, texts: Iterable[str] = ()) -> None:
     _sentences(draft, texts)
 
 
-def _sentences(draft: Draft, texts: Iterable[str]) -> None:
+def _sentences(draft: Draft, texts: Iterable[str | remarks.Doubt]) -> None:
     """Ask for the facts that a sentence of the file puts in doubt."""
     known = remarks.known_in(draft.fields.every, draft.facts)
     of_fields = (remarks.texts_of(one) for one in draft.fields.unread())
-    for doubt in remarks.doubts_in(chain(texts, *of_fields), known):
+    values = (one.value for one in draft.fields.every if isinstance(one.value, str))
+    commands = chain.from_iterable(scripts.doubts_in(text) for text in values if " -" in text)
+    for doubt in remarks.doubts_in(chain(texts, *of_fields, commands), known):
         batches.doubt(draft, doubt.fact, str(doubt))
 
 

@@ -369,6 +369,8 @@ def _commands(text: str) -> Iterator[tuple[str, Any]]:
     for line in re.sub(r"(?:\\|(?<=\s)[\^`])[ \t]?\r?\n", " ", text).splitlines():
         # A list of arguments has quotes and commas.
         line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
+        # The end of a command in a loop of one line is no part of its last value.
+        line = re.sub(r";(?=\s|$)", " ", line)
         start = line[:MAX_CALL]
         overrides = _PROGRAM.search(start) is not None and len(_OVERRIDE.findall(start)) > 1
         if len(re.findall(r"(?:^|\s)--[A-Za-z]", start)) < 2 and not overrides:

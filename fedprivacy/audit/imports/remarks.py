@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...outputs import printable
@@ -170,10 +170,13 @@ def _more(low: str, known: Known) -> bool:
     return steps > most or epochs > (known.epochs or math.inf)
 
 
-def doubts_in(texts: Iterable[str], known: Known) -> list[Doubt]:
+def doubts_in(texts: Iterable[str | Doubt], known: Known) -> list[Doubt]:
     """Return the doubts in the sentences of texts, the first one of each fact."""
     found: dict[str, Doubt] = {}
     for text in texts:
+        if isinstance(text, Doubt):
+            found.setdefault(text.fact, text)
+            continue
         for sentence in _SENTENCES.split(text):
             doubt = doubt_in(sentence, known)
             if doubt is not None:
@@ -217,7 +220,9 @@ def lines_in(text: str) -> list[str]:
     return [line for line in cut if len(_SETTINGS.findall(line)) < 3]
 
 
-def with_remarks(runs: list[tuple[str, Any]], texts: list[str]) -> list[tuple[str, Any]]:
+def with_remarks(
+    runs: list[tuple[str, Any]], texts: Sequence[str | Doubt]
+) -> list[tuple[str, Any]]:
     """Return the runs of a file with those of its sentences that put one of them in doubt."""
     # A sentence may be about another run, or count the runs.
     known = known_in(Fields([data for _, data in runs]).every, {"epsilon": math.inf})
@@ -233,7 +238,7 @@ def with_remarks(runs: list[tuple[str, Any]], texts: list[str]) -> list[tuple[st
 _RUNS = {"trials"}
 
 
-def apart(values: Any) -> tuple[Any, list[str]]:
+def apart(values: Any) -> tuple[Any, list[str | Doubt]]:
     """Return plain values without the sentences of their file, and these."""
     if not isinstance(values, Mapping) or KEY not in values:
         return values, []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConversionError
-from . import remarks, table
+from . import remarks, scripts, table
 from .content import (
     MAX_TEXT,
     MAX_TOML,
@@ -62,7 +62,7 @@ class Content:
 
     kind: str
     values: Any
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str | remarks.Doubt, ...] = ()
 
 
 def content_of(path: Path) -> Content:
@@ -74,7 +74,14 @@ def content_of(path: Path) -> Content:
     """
     text = _utf8(whole(path), path.name)
     found = _content(path, text)
-    return replace(found, remarks=tuple(_remarks(path, text, found)))
+    said: list[str | remarks.Doubt] = [*_remarks(path, text, found)]
+    if found.kind == "printed settings" and path.suffix.lower() not in _SHOWS:
+        script = text[:MAX_TEXT].decode("utf-8", "replace")
+        said += scripts.doubts_in(script)
+        switches = scripts.switches_in(script)
+        if switches and isinstance(found.values, dict):
+            found = replace(found, values={**found.values, "environment": switches})
+    return replace(found, remarks=tuple(said))
 
 
 def _content(path: Path, text: bytes) -> Content:
@@ -110,6 +117,8 @@ def _content(path: Path, text: bytes) -> Content:
 
 _LOGS = {".log", ".txt", ".out", ".err"}
 """Endings of files that programs write while they run."""
+_SHOWS = {".md", ".markdown", ".rst", ".tex", ".log", ".out", ".err", ".ipynb", ".py"}
+"""Endings of files that show commands and are no scripts of a shell."""
 _PROSE = {".md", ".markdown", ".rst", ".tex", *_LOGS, ""}
 """Endings of files whose lines are sentences, and not code."""
 _TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}.*?\\end\{\1\}", re.DOTALL)

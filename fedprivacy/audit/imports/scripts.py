@@ -1,0 +1,111 @@
+"""Shell scripts: lines around the command of a run that may repeat it, change it or switch it off.
+
+A command gives the settings of one run. A loop, a second command or a start on a timer makes it
+several; several processes make a larger batch; and words that a shell expands may be any option.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from typing import Any
+
+from .fields import as_flag, words_in
+from .remarks import Doubt
+
+_PROGRAM = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?(?:python[\d.]*|torchrun|accelerate)\s|\.py\s", re.A)
+_PRIVATE = re.compile(r"noise|sigma|\bdp\b|dp[-_.]|epsilon|max[-_]grad[-_]norm|clip", re.A | re.I)
+_HELPERS = re.compile(
+    r"\bpip3?\b|venv|activate|\b(?:\w*(?:eval|test|plot|prepare|prepro|download|report|account"
+    r"|compute|setup|convert|export|analy|visual|tokeniz|summar)\w*\.py)\b|-m (?:pip|venv|pytest)",
+    re.A | re.I,
+)
+_AGAIN = re.compile(
+    r"^\s*(?:for|while|until)\b|;\s*do\b|\bxargs\b|\bparallel\b|^\s*watch\s"
+    r"|^\s*(?:[\d*/,-]+\s+){4}[\d*/,-]+\s+\S|^\s*@(?:daily|hourly|weekly|monthly|reboot)\b"
+    r"|^#SBATCH\s+(?:--array|-a)[= ]",
+    re.A,
+)
+_PROCESSES = re.compile(
+    r"(?:\b(?:mpirun|mpiexec|srun|torchrun|horovodrun)\b[^\n]{0,200}?\s|^#SBATCH\s+)"
+    r"(?:-np|-n|-N|--np|--ntasks|--nodes|--nproc[-_]per[-_]node|--nnodes)[= ]?\s*(\d{1,6})\b",
+    re.A,
+)
+_FUNCTION = re.compile(r"^\s*(?:function\s+)?([A-Za-z_]\w*)\s*\(\)\s*\{", re.A)
+_SET = re.compile(r"(?:^|[\s;&])(?:export\s+|set\s+|env\s+|-e\s+)?([A-Za-z_]\w{0,60})=([^\s;&]*)")
+_STEMS = {"dp", "privacy", "private", "noise", "opacus", "clip", "clipping", "dpsgd"}
+_OFF = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass"}
+MAX_LINES = 10_000
+"""Largest number of lines of a script that are looked at."""
+
+
+def _lines(text: str) -> list[str]:
+    joined = re.sub(r"\\[ \t]?\r?\n", " ", text).splitlines()[:MAX_LINES]
+    return [line for line in joined if not line.lstrip().startswith("#") or "#SBATCH" in line]
+
+
+def switches_in(text: str) -> dict[str, Any]:
+    """Return the variables of a script that may turn privacy off."""
+    found = {}
+    for line in _lines(text):
+        for name, value in _SET.findall(line):
+            named, flag = words_in(name), as_flag(value.strip("\"'"))
+            if named & _STEMS and flag is (named & _OFF != set()):
+                found[name] = value.strip("\"'")
+    return found
+
+
+def doubts_in(text: str) -> list[Doubt]:
+    """Return the doubts in the lines around the command of a run; empty without a command."""
+    lines = _lines(text)
+    commands = [line.strip() for line in lines if _PROGRAM.search(f"{line} ")]
+    private = [line for line in commands if _PRIVATE.search(line)]
+    if not private:
+        return []
+    found = [Doubt("trials", line.strip(), _RUNS) for line in lines if _AGAIN.search(line)]
+    found += [Doubt("trials", line, _RUNS) for line, n in Counter(commands).items() if n > 1]
+    others = (line for line in commands if line not in private and not _HELPERS.search(line))
+    found += [Doubt("trials", line, _RUNS) for line in others]
+    found += _called_again(lines)
+    for line in lines:
+        processes = _PROCESSES.search(line)
+        if processes is not None and int(processes[1]) > 1:
+            why = "every process may draw its own batch"
+            found.append(Doubt("sampling_probability", line.strip(), why))
+    for line in private:
+        word = _unexpanded(line)
+        if word:
+            why = f"{word} may be any option, also another noise"
+            found.append(Doubt("noise_multiplier", line, why))
+    return found
+
+
+_RUNS = "how many runs were made on these data"
+
+
+def _called_again(lines: list[str]) -> list[Doubt]:
+    """Return a doubt for each function that a script calls more than once."""
+    found = []
+    for line in lines:
+        defined = _FUNCTION.match(line)
+        if defined is not None:
+            call = re.compile(rf"(?:^|[;&|]|\bdo\b)\s*{defined[1]}(?:\s|;|$)(?!\s*\()")
+            calls = sum(len(call.findall(other)) for other in lines if other is not line)
+            if calls > 1:
+                found.append(Doubt("trials", f"{defined[1]}, called {calls} times", _RUNS))
+    return found
+
+
+def _unexpanded(line: str) -> str:
+    """Return a word of a command that stands for options; empty if there is none."""
+    try:
+        parts = shlex.split(line, comments=True)
+    except ValueError:
+        return ""
+    for before, word in zip(["", *parts], parts, strict=False):
+        stands = word.startswith("$") or (word.startswith("@") and len(word) > 1)
+        value = before.startswith("-") and "=" not in before
+        if stands and (not value or word in ("$@", "$*")) and "=" not in word:
+            return word
+    return ""
