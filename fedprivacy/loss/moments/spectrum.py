@@ -430,12 +430,13 @@ def mixed_cumulants(parts: Array, log_atom: Array) -> Cumulants:
 
 def power_cumulants(parts: Sequence[tuple[Cumulants, PerRow]]) -> Cumulants:
     """Return the cumulants of a composition, the sums over its parts; parts may have rows."""
-    value, mean, variance = 0.0, 0.0, 0.0
+    sums = [0.0, 0.0, 0.0]
     for part, count in parts:
-        value += float(np.dot(count, part.value))
-        mean += float(np.dot(count, part.mean))
-        variance += float(np.dot(count, part.variance))
-    return Cumulants(value, mean, variance)
+        for k, column in enumerate(part):
+            # A product of numbers overflows to infinity, without a warning.
+            product = count * column
+            sums[k] += float(product if np.ndim(product) == 0 else np.sum(product))
+    return Cumulants(*sums)
 
 
 class Decay(NamedTuple):

@@ -112,7 +112,7 @@ def test_books_without_a_step_are_not_closed(close, ledger):
 def test_an_audit_says_that_no_round_was_recorded(ledger, tmp_path):
     ledger.close()
     found = fp.audit(ledger.path)
-    assert found.statement == "HOLDS, no round was recorded"
+    assert found.statement == "CANNOT BE CERTIFIED, no round was recorded"
     assert "No round was recorded." in str(found)
     assert found.to_dict()["statement"] == found.statement
     assert found.to_dict()["defects"] == ["a record without rounds"]
