@@ -414,3 +414,45 @@ def test_a_comment_of_a_table_may_be_a_doubt(tmp_path):
         path.write_text(f"# {comment}\n{ROUNDS}\n1,1.1,0.01,poisson\n")
         found = fp.audit(path, adjacency="add_remove", claim=(3.0, 1e-5))
         assert str(found.verdict).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train_head_privately: false", NOISE_ASKED),
+        ("accountant: ignored_for_validation", ROUNDS_ASKED),
+        ("warm_start: true", ROUNDS_ASKED),
+        ("init_from: run3", ROUNDS_ASKED),
+        ("grad_updates: 5000", ROUNDS_ASKED),
+        ("parent_run: abc", TRIALS_ASKED),
+        ("sweep_id: abc", TRIALS_ASKED),
+        ("candidates: 20", TRIALS_ASKED),
+        ("save_per_sample_gradients: true", NOISE_ASKED),
+    ],
+)
+def test_a_field_in_other_words_is_a_doubt(tmp_path, line, said):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{Y}{line}\n")
+    assert said in answer(path)
+
+
+def test_a_document_in_a_text_is_read_with_its_comments(tmp_path):
+    path = tmp_path / "map.json"
+    for text, said in ((Y, "HOLDS"), (f"{Y}# the last steps ran without noise\n", NOISE_ASKED)):
+        path.write_text(json.dumps({"kind": "ConfigMap", "data": {"train.yaml": text}}))
+        assert said in answer(path)
+
+
+def test_a_curve_is_no_history(tmp_path):
+    path = tmp_path / "curve.json"
+    path.write_text("[[1762160000.1, 100, 0.61], [1762160100.4, 200, 0.84]]")
+    assert "history" not in answer(path)
+
+
+def test_a_pasted_command_keeps_the_stated_cohort(tmp_path):
+    path = tmp_path / "server.log"
+    lines = ("[INIT]", "aggregate_fit: central DP noise with 0.0300 stdev added")
+    path.write_text("".join(f"INFO :      {line}\n" for line in lines))
+    facts = {**FACTS, "sampling": fp.FixedSize(20, population=400)}
+    with pytest.raises(fp.errors.ConversionError, match="--population 400 --cohort 20"):
+        fp.audit(path, **facts)

@@ -257,6 +257,8 @@ def options_of(scheme: object) -> str:
     if not isinstance(scheme, TableScheme) or type(scheme) not in SCHEMES:
         return ""
     facts = _facts_of(scheme)
+    if isinstance(scheme, FixedSize):
+        facts["cohort"] = scheme.size
     rate = f" --sampling-probability {scheme.rate:g}" if isinstance(scheme, Poisson) else ""
     names = {"population": "population", "cohort": "cohort", "per_epoch": "rounds-per-epoch"}
     names |= {"take": "take"}

@@ -52,14 +52,22 @@ def recognises(data: Any) -> bool:
     """Return whether plain values are an Opacus state, its history, or a checkpoint with one."""
     if isinstance(data, list):
         # A bare history is a list of triples. The check is strict, because any JSON may be a list.
-        return bool(data) and all(
-            isinstance(each, list | tuple) and len(each) == 3 for each in data
+        return (
+            bool(data)
+            and all(isinstance(each, list | tuple) and len(each) == 3 for each in data)
+            and any(_may_be_steps(each) for each in data)
         )
     if not isinstance(data, dict):
         return False
     # Many programs call a training's losses its history, so the values decide.
     history = data.get("history")
     return INSIDE in data or (isinstance(history, list) and (not history or recognises(history)))
+
+
+def _may_be_steps(each: Any) -> bool:
+    """Return whether a triple may be a noise, a rate and steps; a curve has other triples."""
+    numbers = all(isinstance(number, int | float) for number in each)
+    return not numbers or (each[0] < 1e6 and each[1] <= 1 and float(each[2]).is_integer())
 
 
 def outside(data: dict[Any, Any]) -> dict[Any, Any]:

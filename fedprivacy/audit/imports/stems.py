@@ -84,7 +84,7 @@ STEMS = (
     Stem(
         "rounds",
         re.compile(
-            r"steps?$|rounds?$|epochs?$|iters?$|iterations?$|restart|reset|abort|unaccounted"
+            r"steps?$|rounds?$|epochs?$|iters?$|iterations?$|updates$|restart|reset|abort|unaccounted"
             r"|uncounted|truncated|crash|attempts?$|continued"
         ),
         _set(""),
@@ -94,7 +94,7 @@ STEMS = (
             " accumulation accumulate accum acc cosine warm momentum timeout local inner client"
             " clients diffusion sampling inference batches batch ppo horizon unroll rollout"
             " fraction fit min duration time seconds average avg shared bn norm id index offset"
-            " reporting history_size rate cooldown hold refresh sync grace minimum weights k"
+            " reporting history_size rate cooldown hold refresh sync grace minimum weights k policy"
             " uuid number_of_retries download connection between nonprivate"
         ),
         "it may count steps, and is not understood here",
@@ -140,7 +140,7 @@ _COUNTERS = _set(
     "step steps epoch epochs iteration iterations iter iters round rounds update updates global"
     " current last final best completed done total actual num n max finished trained at server"
     " number of training train run opt optimizer planned executed performed ran state trainer"
-    " logged logical budget expected start"
+    " logged logical budget expected start grad gradient"
 )
 """Words of numbers that count a run while it goes, and count against it only if larger."""
 _EPOCH = {"epoch", "epochs"}
@@ -153,8 +153,9 @@ _OF_RECORDS = {"sampling_probability"}
 _SAID = _set(
     "true yes on enabled enable active sgd adam adamw dp dpsgd ldp cdp gaussian central local"
     " opacus tensorflow tf jax pytorch torch record example sample user client level rdp prv gdp"
-    " pld moments accountant renyi strong high add remove engine make private privacy differential"
-    " differentially with flat l2 global norm fixed constant per hooks functorch ghost static"
+    " pld moments analytical zcdp accountant renyi strong high add remove engine make private"
+    " privacy differential differentially with flat l2 global norm fixed constant per hooks"
+    " functorch ghost static"
     " standard default gradient gradients update updates all layer layers layerwise training fl"
     " federated fedavg poisson epsilon delta server normal mechanism noise and basic example"
     " automatic uniform random none off no record records dpfedavg dpadam item instance data"
@@ -229,6 +230,7 @@ def _counts_more(one: Field, named: set[str], draft: Draft, *, of_clients: bool)
 _SEVERAL: tuple[set[str], ...] = ({"seeds"}, {"folds"}, {"trials"}, {"cv"}, {"bagging"}, {"hpo"})
 _SEVERAL += ({"num", "models"}, {"n", "models"}, {"ensemble"}, {"n", "estimators"}, {"retrain"})
 _SEVERAL += ({"population", "based"}, {"completions"}, {"cron"}, {"cronjob"}, {"best", "of"})
+_SEVERAL += ({"sweep", "id"}, {"parent", "run"}, {"trained", "models"}, {"candidates"})
 _SEVERAL += ({"budget", "renewal"}, {"retraining"}, {"parallelism"}, {"nested", "cv"}, {"tuning"})
 _LISTS = _set("lr learning_rate lrs learning_rates weight_decay momentum dropout hidden_dim")
 _RUNS = re.compile(r"(?:^|[._])(?:runs|trials|seeds|folds|experiments|replicates|models)\[1\]")
@@ -242,6 +244,8 @@ _RELEASED = _set(
     "logits gradients gradient grads grad features embeddings activations updates statistics"
     " predictions scores histogram histograms labels representations votes hessian"
 )
+_SAVED = {"save", "saved", "log", "logged", "store", "write"}
+_SINGLE = {"sample", "example", "record", "unclipped"}
 _BEGUN_AGAIN = _set("resumed restarted continued interrupted preempted requeued truncated aborted")
 _UNWEIGHTED = {"uniform", "user", "users", "none", "equal", "constant", "no", "unweighted"}
 _FOLLOWS_DATA = re.compile(r"(?:^|_)(?:stop|until|halt)_(?:when|if|on|at|once)_")
@@ -256,6 +260,10 @@ def others(draft: Draft) -> None:
             draft.ask("trials", f"{one}: how many runs were made on these data")
         if one.name in words.EPSILON or named & {"epsilon", "eps"}:
             _claim(draft, one, claim)
+        if one.name in ("accountant", "accounting") and said - _SAID:
+            batches.doubt(draft, "rounds", f"{one} is no accountant that is known here")
+        if {"warm", "start"} <= named or {"init", "from"} <= named or {"tuned", "from"} <= named:
+            batches.doubt(draft, "rounds", f"{one}: earlier steps on these data count too")
         if one.name in ("poisson", "poisson_sampling") and said and as_flag(one.value) is None:
             batches.doubt(draft, "sampling_probability", f"{one} is no plain answer")
         if _FOLLOWS_DATA.search(one.name) and not empty(one.value):
@@ -276,7 +284,8 @@ def _not_clipped(one: Field, named: set[str], said: set[str], *, of_clients: boo
         weighted = named & {"weighting", "weighted"} and not said & _UNWEIGHTED
         weighted = weighted and not empty(one.value) and "uniform" not in named
         return "weights may change what a client contributes" if weighted else ""
-    if any(map(_OUT.match, named)) and named & _RELEASED and not empty(one.value):
+    out = any(map(_OUT.match, named)) or (named & _SAVED and named & _SINGLE)
+    if out and named & _RELEASED and not empty(one.value):
         return "something else than the noisy sums may be released"
     distilled = any(each.startswith(("distill", "teacher")) for each in named)
     distilled = distilled and bool(one.value) and not as_number(one.value)

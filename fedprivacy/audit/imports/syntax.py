@@ -16,6 +16,7 @@ from typing import Any
 from ...errors import ConversionError
 from . import remarks, scripts, table
 from .content import (
+    MAX_DEPTH,
     MAX_TEXT,
     MAX_TOML,
     MAX_YAML,
@@ -92,6 +93,9 @@ def _content(path: Path, text: bytes) -> Content:
         text = text[front.end() :]
         found = _parsed(path, text)
     values = unwrapped(found.values)
+    if not isinstance(values, str) and not about_privacy(values):
+        inside = unwrapped(_documents(values))
+        values = inside if about_privacy(inside) else values
     if isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list):
         values = _code(values["cells"])
         text, found = values.encode("utf-8", "replace"), Content("notebook", values)
@@ -113,6 +117,24 @@ def _content(path: Path, text: bytes) -> Content:
         if path.suffix.lower() in _LOGS:
             values |= warnings_of(text.decode("utf-8", "replace"))
     return Content(found.kind, values)
+
+
+def _documents(values: Any, depth: int = 0) -> Any:
+    """Return plain values with the documents that their texts hold, as a ConfigMap has them."""
+    if depth > MAX_DEPTH:
+        return values
+    if isinstance(values, dict):
+        return {key: _documents(value, depth + 1) for key, value in values.items()}
+    if isinstance(values, list):
+        return [_documents(value, depth + 1) for value in values]
+    if not isinstance(values, str) or not re.match(r"\s*\{|[^\n]*:[^\n]*\n", values):
+        return values
+    try:
+        shown = yaml_of(values.encode("utf-8", "replace"), "a text")
+    except ConversionError:
+        return values
+    said = remarks.comments_in(values)
+    return (shown | ({"comments": said} if said else {})) if isinstance(shown, dict) else values
 
 
 _LOGS = {".log", ".txt", ".out", ".err"}

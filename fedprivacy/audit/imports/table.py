@@ -309,7 +309,11 @@ def _columns(names: list[str], where: str, skipped: _Unread) -> dict[str, str]:
     twice = len({*names}) != len(names) or len({*here.values()}) != len(here)
     other = [name for name in names if name not in here]
     # A misspelt column would be ignored, and its fact assumed by default.
-    delicate = [name for name in other if {*plain_name(name).split("_")} & {*_DELICATE}]
+    named = {name: {*plain_name(name).split("_")} for name in other}
+    # An epsilon is not a fact of a round, whatever it is called.
+    delicate = [
+        name for name, each in named.items() if each & {*_DELICATE} and "epsilon" not in each
+    ]
     delicate += [name for name in other if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
     if delicate or twice:
         which = (
@@ -338,6 +342,9 @@ _MEANT = {
     "clip": "clip_norm",
     "steps": "steps_per_round",
     "noise": "noise_multiplier or noise_std",
+    "clipping_value": "clip_norm",
+    "users_per_round": "cohort",
+    "clients_per_round": "cohort",
 }
 """Names that other programs use, and what they may mean."""
 

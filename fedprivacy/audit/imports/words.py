@@ -51,12 +51,12 @@ COHORT += ("num_selected_clients", "client_num_per_round", "selected_clients", "
 POPULATION: tuple[str, ...] = ("num_clients", "total_clients", "n_clients", "num_total_clients")
 POPULATION += ("num_users", "total_users", "client_num_in_total", "population", "client_num")
 POPULATION += ("population_size", "number_of_clients", "num_supernodes", "clients")
-BATCH = ("batch_size", "lot_size", "train_batch_size", "logical_batch_size")
+BATCH = ("batch_size", "lot_size", "train_batch_size", "logical_batch_size", "minibatch_size")
 RECORDS: tuple[str, ...] = ("dataset_size", "train_size", "trainset_size", "num_train_samples")
 RECORDS += ("sample_size", "num_examples", "num_samples", "n_train", "num_train_examples")
 RECORDS += ("number_of_examples", "num_train", "training_set_size", "n_samples")
 
-PRIVACY = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd"}
+PRIVACY = {"dp", "ldp", "cdp", "privacy", "private", "privately", "differential", "dpsgd"}
 """Words of fields about privacy."""
 SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
 """Words of a field that turns a part of a run on or off. YAML reads the name on as true."""
