@@ -329,12 +329,31 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for name, text in HARMLESS.items() for line in (text,)]
+HARMLESS["hugging_face"] = (
+    "output_dir: out\ndo_train: true\neval_strategy: steps\nlearning_rate: 5e-5\n"
+    "adam_epsilon: 1e-8\n"
+    "lr_scheduler_type: linear\nwarmup_ratio: 0.1\nlogging_strategy: steps\n"
+    "logging_first_step: true\n"
+    "save_strategy: steps\nsave_on_each_node: false\nno_cuda: false\ndata_seed: null\n"
+    "dataloader_drop_last: false\nmetric_for_best_model: loss\nignore_data_skip: false\n"
+    "label_smoothing_factor: 0.0\noptim: adamw_torch\ngroup_by_length: false\nreport_to: [wandb]\n"
+    "resume_from_checkpoint: null\nfull_determinism: false\nray_scope: last\nddp_timeout: 1800\n"
+    "auto_find_batch_size: false\ngradient_checkpointing: false\ngradient_accumulation_steps: 1\n"
 )
-def test_harmless_fields_leave_it_certified(tmp_path, name, line):
+HARMLESS["lightning"] = (
+    "accelerator: gpu\nstrategy: auto\nlimit_train_batches: 1.0\nlimit_val_batches: 1.0\n"
+    "fast_dev_run: false\noverfit_batches: 0.0\nval_check_interval: 1.0\nnum_sanity_val_steps: 2\n"
+    "accumulate_grad_batches: 1\ngradient_clip_val: null\nreload_dataloaders_every_n_epochs: 0\n"
+    "save_top_k: 1\nmonitor: val_loss\nmin_steps: 10\nprint_freq: 10\ntime_per_step: 0.3\n"
+    "num_batches: 100\nsteps_per_epoch: 100\nprivacy_notes: see the paper\ntags: [dp, cifar10]\n"
+    "sampler: {name: UniformWithReplacementSampler}\ndescription: DP-SGD on CIFAR-10\n"
+)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_harmless_fields_leave_it_certified(tmp_path, name):
     path = tmp_path / f"{name}.yaml"
-    path.write_text(f"{Y}{line}")
+    path.write_text(f"{Y}{HARMLESS[name]}")
     assert answer(path) == "HOLDS"
 
 

@@ -76,7 +76,8 @@ STEMS = (
             " and final total achieved layer layers per parallel physical memory manager not no"
             " l2 value true threshold bound probability by in algo variant optim expected logical"
             " microbatches microbatch num accumulation shuffle degree lot protected protection"
-            " order release released conversion composition tolerance error upper lower"
+            " notes note comment description order release released conversion composition"
+            " tolerance error upper lower"
         ),
         _SHOWN | _set("parallel ddp zero fsdp tp pp mesh repo repository host ip"),
         "concerns privacy and is not understood here",
