@@ -110,7 +110,9 @@ def edits(mechanism, every):
     """Yield the place of a value, and its replacement: all others, or one at a time."""
     for at, value in leaves(mechanism):
         found = others(value)
-        yield from ((at, other) for other in (found if every else [found[len(str(at)) % len(found)]]))
+        yield from (
+            (at, other) for other in (found if every else [found[len(str(at)) % len(found)]])
+        )
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
