@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...outputs import printable
@@ -193,30 +193,40 @@ def texts_of(one: Field) -> list[str]:
     return [f"{one.name}: {each}" for each in values if isinstance(each, str) and " " in each]
 
 
-_COMMENT = re.compile(
-    r"(?:^|(?<=\s))(?:#+|//|;(?=\s*\w)|%(?=\s))(?!!)(.*)$|<!--(.*?)-->|/\*(.*?)\*/", re.MULTILINE
-)
+_COMMENT = re.compile(r"(?:^|(?<=\s))(?:#+|//|;(?=\s*\w)|%(?=\s))(?!!)(.*)$")
+_BLOCKS = (("<!--", "-->"), ("/*", "*/"))
 _BEFORE = re.compile(r"\s*[-\"'\[(]*([A-Za-z][\w.-]{0,60})[\"']?\s*[:=]")
-_SETTINGS = re.compile(r"[\w-]+\s*=(?!=)|['\"][\w-]+['\"]\s*:|--[A-Za-z]")
+_SETTINGS = re.compile(r"\w\s{0,9}=(?!=)|\w['\"]\s{0,9}:|--[A-Za-z]")
 MAX_SENTENCE = 2000
-"""Longest line of a text that is looked at whole, in characters."""
+"""Longest line of a text that is looked at whole, in characters; a longer one overlaps itself."""
+_STEP = 1500
 
 
 def comments_in(text: str) -> list[str]:
     """Return the comments of a text, each with the name that is set on its line."""
     found = []
     for line in text.splitlines():
-        comment = _COMMENT.search(line[:MAX_SENTENCE])
+        comment = _COMMENT.search(line)
         if comment is not None:
-            said = next(each for each in (*comment.groups(), "") if each is not None).strip()
+            said = comment[1].strip()
             before = _BEFORE.match(line[: comment.start()])
             found.append(f"{before[1]}: {said}" if before else said)
-    return [each for each in found if each]
+    return [each for each in [*found, *_blocks(text)] if each]
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Yield the comments that may go over several lines."""
+    for begin, end in _BLOCKS:
+        start = text.find(begin)
+        while start >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
+            yield " ".join(text[start + len(begin) : stop].split())
+            start = text.find(begin, stop + len(end))
 
 
 def lines_in(text: str) -> list[str]:
     """Return the lines of a log or of prose; lines of settings are read by others."""
-    cut = (line[:MAX_SENTENCE] for line in text.splitlines())
+    lines = (line for line in text.splitlines() if line)
+    cut = (line[at : at + MAX_SENTENCE] for line in lines for at in range(0, len(line), _STEP))
     return [line for line in cut if len(_SETTINGS.findall(line)) < 3]
 
 
