@@ -473,13 +473,14 @@ class Fields:
         return next(iter(self.all(*names)), None)
 
     def number(self, *names: str) -> float | int | None:
-        """Return the number with one of these names; None if there is none, or several ones.
+        """Return the number with one of these names; None if there are none, or several ones.
 
-        The numbers of an evaluation do not count.
+        The numbers of an evaluation do not count. A number below 0 is no setting: None.
         """
         found = {as_number(each.value) for each in self.all(*names) if not of_a_test(each)}
         known = found - {None}
-        return known.pop() if len(known) == 1 else None
+        value = known.pop() if len(known) == 1 else None
+        return None if value is None or value < 0 else value
 
     def flag(self, *names: str) -> bool | None:
         """Return the truth value with one of these names; None if there is none, or both."""

@@ -4,6 +4,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit.imports.draft import MAX_MESSAGE
+from fedprivacy.audit.imports.fields import Fields
 from tests.contract.test_corpus import options_in
 
 
@@ -112,3 +113,9 @@ def test_a_count_with_a_point_may_be_thousands(tmp_path):
         with pytest.raises(fp.ParameterError, match=r"rounds \(not settled by steps"):
             audited(tmp_path, {}, steps=text)
     assert audited(tmp_path, {}, noise_multiplier="1.100").verdict == "HOLDS"
+
+
+def test_a_number_below_zero_is_no_setting():
+    fields = Fields({"noise_std": -2.2, "clip": -2, "epochs": 3})
+    assert fields.number("noise_std") is None and fields.number("clip") is None
+    assert fields.number("epochs") == 3
