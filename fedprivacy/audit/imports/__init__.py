@@ -23,7 +23,7 @@ from . import doubts, events, flower, opacus, remarks, runs, statement, sweeps, 
 from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
 from .draft import Claim, Draft, check_asked, complete, name_of, tiny
-from .fields import MAX_FIELDS, Fields, as_number, unwrapped
+from .fields import MAX_FIELDS, Fields, absent, as_number, unwrapped
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
 from .trace import (
@@ -441,7 +441,7 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
     if sweeps.swept(fields):
         _no_audit(name, sweeps.why(sweeps.swept(fields)))
     about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
-    about = [one for one in about if one.value not in ("", [], {}, None) and not tiny(one)]
+    about = [one for one in about if not absent(one.value) and not tiny(one)]
     shown = ", ".join(map(str, about[:6]))
     pure = next(
         (one for one in fields.every if _LIBRARIES.search(f"{one.place} {one.value}")), None

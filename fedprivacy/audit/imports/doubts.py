@@ -33,6 +33,9 @@ _ASIDE = {"scheduler", "schedule", "secure", "rng", "seed", "poisson", "adaptive
 _ASIDE |= {"accountant", "accounting", "verbose", "ghost", "shared", "decay", "alphas", "secagg"}
 _ASIDE |= {"epsilon", "delta", "eps", "budget", "target", "generator", "logging", "aggregation"}
 _ASIDE |= {"batch", "empty", "save", "store", "sampling"}
+_OF_OTHERS = {"repo", "hub", "report", "label", "labels", "augmentation", "dropout", "image"}
+_OF_OTHERS |= {"input", "inputs"}
+_ASIDE |= _OF_OTHERS
 """Words of fields in a part about privacy whose absence does not turn the noise off."""
 
 _NOISY = {"noise", "sigma", "std", "stddev", "noisy"}
@@ -289,6 +292,8 @@ def switched_off(fields: Fields) -> Field | None:
         # A switch is about privacy by its own name, or by the name of its part of the file.
         part = _words(one.place.rpartition(".")[0].rpartition(".")[2])
         if not _words(one.place) & _PRIVATE or part & {"scheduler", "schedule", "decay"}:
+            continue
+        if (words | part) & _OF_OTHERS:
             continue
         flag = as_flag(one.value)
         if flag is False and (words & SWITCHES or words <= _PRIVATE | {"is", "with"}):

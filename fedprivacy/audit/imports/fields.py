@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...outputs import printable
 
 MAX_FIELDS = 20_000
@@ -199,6 +201,8 @@ _PRINTED = re.compile(r"(?:(?:np|numpy|torch)\.)?(?:float\d+|int\d+|tensor)\(([^
 
 def as_number(value: Any) -> float | int | None:
     """Return a finite number, also from its text; None for any other value."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -264,7 +268,15 @@ def value_words(one: Field) -> set[str]:
 
 def empty(value: Any) -> bool:
     """Return whether a value is absent, or says that something is off."""
-    return value in (None, False, 0, "", [], {}) or str(value).strip().lower() in ("false", "none")
+    if isinstance(value, str):
+        return value.strip().lower() in ("", "false", "none")
+    # An array of a running program compares element by element.
+    return absent(value) or value is False or as_number(value) == 0
+
+
+def absent(value: Any) -> bool:
+    """Return whether a field has no value."""
+    return value is None or (isinstance(value, str | list | dict) and not value)
 
 
 def fields_of(data: Any) -> list[Field]:
@@ -410,13 +422,18 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
             inside = f"{place}.{text}" if place else text
             end, value = _wrapped(name, value)
             inside += end
+            if isinstance(value, np.ndarray):
+                value = value.ravel()[:20].tolist()
             if isinstance(value, Mapping | list):
                 # The parts of a list of plain values have no names, so it is one field.
                 flat = isinstance(value, list) and not any(map(_nested, value))
                 yield Field(inside, _named(name, place), value[:20] if flat else type(value)())
                 yield from _walk(value, inside, depth + 1)
             else:
-                yield Field(inside, _named(name, place), value)
+                # Python writes no integer of more than 4,300 digits.
+                long = isinstance(value, int) and abs(value) >= 2**64
+                text = f"an integer of {value.bit_length()} bits" if long else value
+                yield Field(inside, _named(name, place), text)
     elif isinstance(data, list):
         for at, value in enumerate(data):
             yield from _walk(value, f"{place}[{at}]", depth + 1)
@@ -466,7 +483,7 @@ class Fields:
         """Return the fields with one of these names and a value, and mark them as read."""
         found = [field for name in names for field in self._by_name.get(name, ())]
         self.used |= {field.place: field for field in found}
-        return [field for field in found if field.value not in (None, "", [], {})]
+        return [field for field in found if not absent(field.value)]
 
     def one(self, *names: str) -> Field | None:
         """Return the first field with one of these names, or None."""

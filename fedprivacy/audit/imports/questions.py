@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ParameterError
 from ...relations import Adjacency
-from .fields import Field
+from .fields import Field, absent
 from .trace import Sampling
 
 OPTIONS = {
@@ -101,4 +101,4 @@ class MissingFacts(ParameterError):
 
 def is_value(value: Any) -> bool:
     """Return whether a field has a value that a message can quote."""
-    return value not in (None, "", [], {}) and not isinstance(value, list | dict)
+    return not absent(value) and not isinstance(value, list | dict)

@@ -89,6 +89,12 @@ _HARMLESS = re.compile(
     r"|not required|non-full backward|noise_?multiplier is not|no bound on number of"
 )
 """Sentences that libraries print in every run, and of other settings."""
+_REFERENCES = re.compile(
+    r"\b(?:section|sec|figure|fig|table|tab|equation|eq|issue|chapter|page|version|theorem|lemma"
+    r"|appendix|line|opacus|torch|python)\.? ?#?v?\d[\d.]*|#\d+|\b(?:https?://|arxiv)\S*"
+    r"|\b(?:19|20)\d\d(?:-\d\d){0,2}\b|[<>]=? ?0(?![.\d])|\badd(?:/|_or_| or |_)remove\b"
+)
+"""Places in texts, dates, and a name of an adjacency."""
 _OFF_SWITCHES = re.compile(r"\b\w+=(?:false|none|null)\b|\bshuffle=true\b")
 """Arguments of calls, which the readers of fields know."""
 _AGAIN = re.compile(
@@ -135,7 +141,7 @@ _OPTION = re.compile(
 def doubt_in(sentence: str, known: Known) -> Doubt | None:
     """Return the fact that a sentence puts in doubt, or None."""
     text = " ".join(sentence.split())
-    low = _OFF_SWITCHES.sub(" ", text.lower())
+    low = _REFERENCES.sub(" ", _OFF_SWITCHES.sub(" ", text.lower()))
     if _HARMLESS.search(low):
         return None
     noise = "it may say that the noise or the clip was another one"
@@ -250,6 +256,7 @@ _RUNS = {"trials"}
 
 def apart(values: Any) -> tuple[Any, list[str | Doubt]]:
     """Return plain values without the sentences of their file, and these."""
-    if not isinstance(values, Mapping) or KEY not in values:
+    own = values.get(KEY) if isinstance(values, Mapping) else None
+    if not isinstance(own, list) or not all(isinstance(each, str | Doubt) for each in own):
         return values, []
-    return {key: value for key, value in values.items() if key != KEY}, values[KEY]
+    return {key: value for key, value in values.items() if key != KEY}, own

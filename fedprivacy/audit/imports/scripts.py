@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 from .fields import as_flag, words_in
 from .remarks import Doubt
 
-_PROGRAM = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?(?:python[\d.]*|torchrun|accelerate)\s|\.py\s", re.A)
+_PROGRAM = re.compile(
+    r"(?:^|[\s;&|(])(?:[^\s;&|(]*/)?(?:python[\d.]*|torchrun|accelerate)\s|\.py\s", re.A
+)
 _PRIVATE = re.compile(r"noise|sigma|\bdp\b|dp[-_.]|epsilon|max[-_]grad[-_]norm|clip", re.A | re.I)
 _HELPERS = re.compile(
     r"\bpip3?\b|venv|activate|\b(?:\w*(?:eval|test|plot|prepare|prepro|download|report|account"
@@ -84,16 +87,20 @@ def doubts_in(text: str) -> list[Doubt]:
 _RUNS = "how many runs were made on these data"
 
 
+_MOST_FUNCTIONS = 50
+
+
 def _called_again(lines: list[str]) -> list[Doubt]:
     """Return a doubt for each function that a script calls more than once."""
     found = []
-    for line in lines:
-        defined = _FUNCTION.match(line)
-        if defined is not None:
-            call = re.compile(rf"(?:^|[;&|]|\bdo\b)\s*{defined[1]}(?:\s|;|$)(?!\s*\()")
-            calls = sum(len(call.findall(other)) for other in lines if other is not line)
-            if calls > 1:
-                found.append(Doubt("trials", f"{defined[1]}, called {calls} times", _RUNS))
+    defined = list(islice(filter(None, map(_FUNCTION.match, lines)), _MOST_FUNCTIONS + 1))
+    if len(defined) > _MOST_FUNCTIONS:
+        return [Doubt("trials", f"more than {_MOST_FUNCTIONS} functions", _RUNS)]
+    for one in defined:
+        call = re.compile(rf"(?:^|[;&|]|\bdo\b)\s*{one[1]}(?:\s|;|$)(?!\s*\()")
+        calls = sum(len(call.findall(other)) for other in lines if other is not one.string)
+        if calls > 1:
+            found.append(Doubt("trials", f"{one[1]}, called {calls} times", _RUNS))
     return found
 
 

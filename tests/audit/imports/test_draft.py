@@ -1,5 +1,6 @@
 """Questions about missing facts."""
 
+import numpy as np
 import pytest
 
 import fedprivacy as fp
@@ -119,3 +120,35 @@ def test_a_number_below_zero_is_no_setting():
     fields = Fields({"noise_std": -2.2, "clip": -2, "epochs": 3})
     assert fields.number("noise_std") is None and fields.number("clip") is None
     assert fields.number("epochs") == 3
+
+
+@pytest.mark.usefixtures("narrowest")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"lr": np.float64(0.5)},
+        {"weights": np.ones(3)},
+        {"steps": np.int64(100)},
+        {"seed": 10**5000},
+        {"remarks of the file": [3]},
+        {"hub_private_repo": False},
+        {"label_noise": False},
+    ],
+)
+def test_values_of_a_running_program_are_read(other):
+    run = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "sample_rate": 0.01, "steps": 100}
+    facts = {"sampling": "poisson", "adjacency": "add_remove", "claim": (5.0, 1e-5)}
+    assert fp.audit(run | other, **facts).verdict == "HOLDS"
+
+
+@pytest.mark.usefixtures("narrowest")
+def test_a_reference_in_a_comment_is_no_noise(tmp_path):
+    lines = [f"{name}: {value}" for name, value in SETTINGS.items()]
+    path = tmp_path / "run.yaml"
+    facts = {"sampling": "poisson", "adjacency": "add_remove"}
+    for comment in ("see section 4.2", "see https://arxiv.org/abs/1607.00133", "since 2023-05-14"):
+        path.write_text("\n".join([f"{lines[0]}  # {comment}", *lines[1:], ""]))
+        assert fp.audit(path, **facts).verdict == "HOLDS", comment
+    path.write_text("\n".join([f"{lines[0]}  # see table 3, but 0.4 here", *lines[1:], ""]))
+    with pytest.raises(fp.ParameterError, match="noise multiplier"):
+        fp.audit(path, **facts)
