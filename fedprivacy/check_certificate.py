@@ -63,7 +63,7 @@ class Undecided(Exception):
 
 
 SECONDS = 30.0
-"""Processor time of a check. Beyond it, what is left is not decided."""
+"""Processor time of a check. After it, all other ends are "not decided"."""
 _STOP = [math.inf]
 
 

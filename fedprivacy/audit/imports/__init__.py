@@ -197,7 +197,7 @@ def _read_content(
     if data is None:
         data = tensorflow_privacy.of_statement(text)
         # A statement has fixed sentences, so that any other one counts.
-        content = replace(content, remarks=tuple(tensorflow_privacy.beside(text)))
+        content = replace(content, remarks=tuple(tensorflow_privacy.other_sentences(text)))
     if data is None:
         _plain_text(content, name, stated, claim)
     return read_data(data, origin, name, stated, claim, content.remarks)

@@ -105,14 +105,14 @@ def _called_again(lines: list[str]) -> list[Doubt]:
 
 
 def _unexpanded(line: str) -> str:
-    """Return a word of a command that stands for options; empty if there is none."""
+    """Return a word of a command that the shell replaces by options; empty if there is none."""
     try:
         parts = shlex.split(line, comments=True)
     except ValueError:
         return ""
     for before, word in zip(["", *parts], parts, strict=False):
-        stands = word.startswith("$") or (word.startswith("@") and len(word) > 1)
+        expands = word.startswith("$") or (word.startswith("@") and len(word) > 1)
         value = before.startswith("-") and "=" not in before
-        if stands and (not value or word in ("$@", "$*")) and "=" not in word:
+        if expands and (not value or word in ("$@", "$*")) and "=" not in word:
             return word
     return ""

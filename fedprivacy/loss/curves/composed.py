@@ -26,7 +26,6 @@ from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
 from .kept import kept
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import MaxLoss
 from .support import Support
 
 Parts = Sequence[tuple[Moments, int]]
@@ -77,7 +76,7 @@ class Composed(Curve):
         parts = [(curve.support(), count) for curve, count in self.parts]
         # The tails are those of a lattice. From below it never raises Q if all parts are exact.
         return Support(
-            largest=lambda: _largest(parts),
+            largest=lambda: max_losses.summed((part.largest, n) for part, n in parts),
             symmetric=lambda: all(part.symmetric for part, _ in parts),
             exact=False,
             amplifiable=lambda: all(part.exact for part, _ in parts),
@@ -124,11 +123,6 @@ def convolved(curve: Curve, step: float, side: Side, tail_mass: float = TAIL_MAS
         check_deadline()
         parts.append((part.lattice(step, side, share), count))
     return Composition(parts, side)
-
-
-def _largest(supports: Sequence[tuple[Support, int]]) -> MaxLoss:
-    """Return the sum of the largest losses of the rounds."""
-    return max_losses.summed([(part.largest, count) for part, count in supports])
 
 
 class ComposedMoments(Moments):

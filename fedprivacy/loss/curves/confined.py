@@ -1,7 +1,7 @@
 """A lower bound for two Gaussians seen on an interval, except for a small probability.
 
 A cell has its Gaussian probability, or up to ``lost`` more or less. Outcomes
-beyond the interval are not told apart.
+beyond the interval are not distinguished.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ _SENTENCES = re.compile(
 """Sentences of a statement and of the older line."""
 
 
-def beside(text: str) -> list[str]:
+def other_sentences(text: str) -> list[str]:
     """Return the sentences of a text that are in no saved statement."""
     words = " ".join(text.split())
     rest = _SENTENCES.sub("\n", _OLD.sub("\n", words))
