@@ -10,7 +10,7 @@ import numpy as np
 
 from ..loss import Curve, Side, orientations
 from ..loss.curves.between import one_side, readings
-from ..loss.curves.components import any_inside, is_composed, parts_of
+from ..loss.curves.components import UnitDraws, any_inside, is_composed, parts_of
 from ..loss.strategies import direct
 from ..loss.strategies.too_large import given_up
 from ..privacy_loss import PrivacyLoss
@@ -206,16 +206,72 @@ def _within_reach(point: Point) -> bool:
 
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
-    return [
-        Point(min(_worse(one, delta) for one in readings(curve)), delta, count)
-        for curve, count in parts
-    ]
+    many = len(parts) >= _MANY // 4 and delta > 0.0
+    found = _together(parts, delta) if many else {}
+    left = [curve for curve, _ in parts if curve not in found]
+    near = _Near()
+    for curve in sorted(left, key=lambda one: one.support().cover) if many else left:
+        guess = near.guess(curve) if many else math.nan
+        ends = [_worse(one, delta, guess) for one in readings(curve)]
+        found[curve] = min(ends)
+        near.known(curve, found[curve])
+    return [Point(found[curve], delta, count) for curve, count in parts]
 
 
-def _worse(curve: Curve, delta: float) -> float:
-    """Return the epsilon at a delta in the worse orientation."""
+class _Near:
+    """Guesses the epsilons of similar curves in turn, by a power of the cover."""
+
+    def __init__(self) -> None:
+        self._last: list[tuple[float, float]] = []
+
+    def guess(self, curve: Curve) -> float:
+        """Return a guess, NaN if nothing is known."""
+        cover = curve.support().cover
+        if len(self._last) < 2 or not 0.0 < cover < math.inf:
+            return math.nan
+        (x, a), (y, b) = self._last
+        power = math.log(b / a) / math.log(y / x) if x != y else 0.0
+        return float(b * (cover / y) ** min(max(power, 0.0), 10.0))
+
+    def known(self, curve: Curve, epsilon: float) -> None:
+        """Keep the last two epsilons."""
+        cover = curve.support().cover
+        if 0.0 < cover < math.inf and 0.0 < epsilon < math.inf:
+            self._last = [*self._last[-1:], (cover, epsilon)]
+
+
+def _together(parts: Sequence[tuple[Curve, int]], delta: float) -> dict[Curve, float]:
+    """Return the epsilons of all curves that are sampled Gaussian pairs, or folds of these.
+
+    Only the epsilons that are at least 0 count, so one half of a fold answers.
+    """
+    asked: dict[bool, list[tuple[Curve, UnitDraws]]] = {False: [], True: []}
+    for curve, _ in parts:
+        components = curve.components()
+        half = components.upper or curve
+        order = half.components().order
+        draws = None if order is None else order.draws
+        if draws is None or draws.rank != 1 or draws.shift <= 0.0:
+            continue
+        if components.upper is None:
+            asked[True].append((curve, draws))
+        elif not curve.support().symmetric:
+            continue
+        asked[False].append((curve, draws))
+    found: dict[Curve, float] = {}
+    for swapped, each in asked.items():
+        if each:
+            chance, shift = np.array([(draws.chance, draws.shift) for _, draws in each]).T
+            ends = direct.sampled_gaussian_epsilons(chance, shift, delta, swapped)
+            for (curve, _), end in zip(each, ends.tolist(), strict=True):
+                found[curve] = max(found.get(curve, 0.0), end)
+    return found
+
+
+def _worse(curve: Curve, delta: float, near: float = math.nan) -> float:
+    """Return the epsilon at a delta in the worse orientation; ``near`` is a guess."""
     first, *others = orientations(curve)
-    found = direct.epsilon(first, delta, Side.UP)
+    found = direct.epsilon(first, delta, Side.UP, near)
     for other in others:
         # If the epsilon found also suffices here, a second search would not raise it.
         if math.isfinite(found) and not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:

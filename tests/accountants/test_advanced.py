@@ -1,10 +1,15 @@
 """Advanced composition of many different rounds."""
 
+import math
+
+import numpy as np
 import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import advanced
+from fedprivacy.loss import Side, orientations
 from fedprivacy.loss.curves.components import parts_of
+from fedprivacy.loss.strategies import direct
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.2])
@@ -20,3 +25,34 @@ def test_representatives_find_the_best_rule_and_share(probability):
     every += [advanced._with_share(parts, 1e-6, share)[0] for share in advanced._SHARES]
     found = advanced._guided(parts, 1e-6)[0]
     assert min(every) <= found <= 1.01 * min(every)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "adjacency", "observer"),
+    [
+        (fp.Everyone(), "add_remove", "aggregate"),
+        (fp.Poisson(1e-3), "add_remove", "aggregate"),
+        (fp.Poisson(0.3), "replace_one", "aggregate"),
+        (fp.FixedSize(3, population=100), "replace_one", "aggregate"),
+        (fp.FixedSize(3, population=100), "zero_out", "aggregate"),
+        (fp.FixedSize(3, population=100), "zero_out", "server"),
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-3, 1e-12])
+def test_many_kinds_at_a_time_have_the_epsilons_of_each(scheme, adjacency, observer, delta):
+    steps = [fp.Gaussian(noise_multiplier=0.3 + k / 8).sampled(scheme) for k in range(20)]
+    curves = [step.privacy_loss(adjacency, observer).curve for step in steps]
+    points = advanced._points([(curve, 1) for curve in curves], delta)
+    alone = [advanced._worse(curve, delta) for curve in curves]
+    assert [point.epsilon for point in points] == pytest.approx(alone, rel=1e-11)
+    for point, curve in zip(points, curves, strict=True):
+        for turned in orientations(curve):
+            at = np.array([point.epsilon])
+            assert direct.delta(turned, at, Side.UP)[0] <= delta * (1 + 1e-12)
+
+
+def test_an_epsilon_near_a_wrong_guess_is_the_same():
+    curve = fp.Gaussian(noise_multiplier=1.0).privacy_loss("add_remove").curve
+    known = direct.epsilon(curve, 1e-5, Side.UP)
+    for guess in (known, 0.95 * known, 3.0 * known, 0.01 * known, 0.0, -1.0, math.inf, math.nan):
+        assert direct.epsilon(curve, 1e-5, Side.UP, guess) == pytest.approx(known, rel=1e-13)

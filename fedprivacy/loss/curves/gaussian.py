@@ -33,6 +33,8 @@ _LEAST = 1 << 1074
 """Every double is an integer multiple of 1 / _LEAST."""
 _FARTHEST_TRIMMED = 35.0
 """Mass that is moved within Q counts e^35 times, for epsilons up to 35."""
+_FINE = 1e-5
+"""Grid step, in standard deviations, at which the search for the smallest loss ends."""
 _BLOCK = 1 << 15
 """Number of losses in one evaluation of a mixture's tails, which fits into a cache."""
 
@@ -55,13 +57,7 @@ class Gdp(Curve):
             above = np.where(loss < 0, 0.0, -np.inf)
             below = np.where(loss < 0, -np.inf, 0.0)
             return Tails(above, above, below, below)
-        half, scaled = self.mu / 2, loss / self.mu
-        return Tails(
-            log_ndtr(half - scaled),
-            log_ndtr(-half - scaled),
-            log_ndtr(scaled - half),
-            log_ndtr(scaled + half),
-        )
+        return gaussian_tails(self.mu, loss)
 
     @kept
     def moments(self) -> Moments:
@@ -90,6 +86,17 @@ class Gdp(Curve):
         if self.mu == 0.0:
             return Lattice(step, 0, np.ones(1), 0.0)
         return super().lattice(step, side, tail_mass)
+
+
+def gaussian_tails(mu: float | Array, loss: Array) -> Tails:
+    """Return the tails of N(mu, 1) against N(0, 1), mu above 0; several mu broadcast."""
+    half, scaled = mu / 2, loss / mu
+    return Tails(
+        log_ndtr(half - scaled),
+        log_ndtr(-half - scaled),
+        log_ndtr(scaled - half),
+        log_ndtr(scaled + half),
+    )
 
 
 class GdpMoments(Moments):
@@ -436,20 +443,28 @@ class GaussianMix(Curve):
             return NO_LIMIT
         if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
             return MaxLoss(max(lowered(-limits), Down(0.0)), max(raised(-limits), Up(0.0)))
-        y, _, lowest = self._table
-        # The grid of the table is coarse; the smallest loss lies next to its lowest point.
-        around = y[max(lowest - 2, 0) : lowest + 3]
-        fine = np.linspace(around[0], around[-1], 4001)
-        pair = self.pair
-        loss = log_sum(pair.p, fine) - log_sum(pair.q, fine)
-        error = log_sum_error(pair.p, fine) + log_sum_error(pair.q, fine)
-        sag = (pair.spread * (fine[1] - fine[0])) ** 2 / 32.0
-        # Between grid points the loss may be lower by the sag. A computed point is attained.
-        least, most = float(np.min(loss - error) - sag), float(np.min(loss + error))
+        means = [m / self.std for _, m in self.p + self.q]
+        least, most = self._smallest(min(means) - 45.0, max(means) + 45.0)
         return MaxLoss(
             max(lowered(-most), lowered(-limits), Down(0.0)),
             max(raised(-least), raised(-limits), Up(0.0)),
         )
+
+    def _smallest(self, low: float, high: float) -> tuple[float, float]:
+        """Return bounds of the smallest loss, by ever finer grids around it."""
+        pair = self.pair
+        while True:
+            y = np.linspace(low, high, 257)
+            loss = log_sum(pair.p, y) - log_sum(pair.q, y)
+            error = log_sum_error(pair.p, y) + log_sum_error(pair.q, y)
+            # Between grid points the loss may be lower by the sag. A computed point is attained.
+            most, step = float(np.min(loss + error)), float(y[1] - y[0])
+            # The loss falls and then rises, so its minimum is beside a point that may be smallest.
+            maybe = np.flatnonzero(loss - error <= most)
+            low, high = y[max(maybe[0] - 1, 0)], y[min(maybe[-1] + 1, len(y) - 1)]
+            if step <= _FINE or high - low > 128.0 * step:
+                sag = (pair.spread * step) ** 2 / 32.0
+                return float(np.min(loss - error)) - sag, most
 
     def _limit(self, end: float) -> float:
         """Return the limit of log P/Q at an end of the line, -1 or 1 times infinity."""

@@ -18,6 +18,7 @@ from . import max_loss as max_losses
 from .components import Components, Order, Trimmed, UnitDraws, gaussian_shift, trim
 from .curve import Curve
 from .finite_support import mesh_of
+from .gaussian import gaussian_tails
 from .kept import kept
 from .lattice import Array, Side, Tails
 from .max_loss import MaxLoss, log_kept
@@ -47,19 +48,9 @@ class Sampled(Curve):
         # Sampling mixes Q into P. With a raised Q the result would not be valid from below.
         if side is Side.DOWN and not self.inner.support().amplifiable:
             return lattices.nothing(loss)
-        inner_loss = _inner_loss(loss, self.q)
+        inner_loss = _inner_loss(loss, self.q, math.log(self.q))
         inner = self.inner.tails(inner_loss, side)
-        rest = math.log1p(-self.q)
-        p_above = np.logaddexp(rest + inner.q_above, math.log(self.q) + inner.p_above)
-        p_below = np.logaddexp(rest + inner.q_below, math.log(self.q) + inner.p_below)
-        # At losses of log(1 - q) and less, the sampled pair has no mass below.
-        none_below = inner_loss == -np.inf
-        return Tails(
-            np.where(none_below, 0.0, p_above),
-            np.where(none_below, 0.0, inner.q_above),
-            np.where(none_below, -np.inf, p_below),
-            np.where(none_below, -np.inf, inner.q_below),
-        )
+        return _mixed(inner, inner_loss, math.log1p(-self.q), math.log(self.q))
 
     @kept
     def moments(self) -> Moments:
@@ -164,11 +155,33 @@ def _bound(curves: Sequence[Sampled], side: Side, labels: int) -> Curve:
     return Sampled(bound([curve.inner for curve in curves], side, labels), chance)
 
 
-def _inner_loss(loss: Array, q: float) -> Array:
+def sampled_gaussian_tails(q: Array, mu: Array, loss: Array) -> Tails:
+    """Return the tails of several pairs S(N(mu, 1) / N(0, 1), q), elementwise; q may be 1."""
+    with np.errstate(divide="ignore"):
+        log_q, log_rest = np.log(q), np.log1p(-q)
+    inner_loss = _inner_loss(loss, q, log_q)
+    return _mixed(gaussian_tails(mu, inner_loss), inner_loss, log_rest, log_q)
+
+
+def _mixed(inner: Tails, inner_loss: Array, log_rest: float | Array, log_q: float | Array) -> Tails:
+    """Return the tails of (1 - q) Q + q P against Q from those of P against Q."""
+    p_above = np.logaddexp(log_rest + inner.q_above, log_q + inner.p_above)
+    p_below = np.logaddexp(log_rest + inner.q_below, log_q + inner.p_below)
+    # At losses of log(1 - q) and less, the sampled pair has no mass below.
+    none_below = inner_loss == -np.inf
+    return Tails(
+        np.where(none_below, 0.0, p_above),
+        np.where(none_below, 0.0, inner.q_above),
+        np.where(none_below, -np.inf, p_below),
+        np.where(none_below, -np.inf, inner.q_below),
+    )
+
+
+def _inner_loss(loss: Array, q: float | Array, log_q: float | Array) -> Array:
     """Return log(1 + (e^x - 1) / q), -inf where the argument is not positive."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # For x above 0, a form without overflow of e^x.
-        high = loss - math.log(q) + np.log1p(-(1.0 - q) * np.exp(-np.abs(loss)))
+        high = loss - log_q + np.log1p(-(1.0 - q) * np.exp(-np.abs(loss)))
         low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 0.0)) / q, -1.0))
     return np.asarray(np.where(loss > 0, high, low))
 

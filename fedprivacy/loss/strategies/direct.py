@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .. import Curve, Side, Tails
 from ..curves.lattice import Array
+from ..curves.sampled import sampled_gaussian_tails
 
 TINY = sys.float_info.min
 """Smallest value of an upper end that underflows; a lower end below it becomes 0."""
@@ -27,13 +28,23 @@ _FIRST = np.array([0.0, *(2.0**k for k in range(8))])
 """Epsilons that are tried in one call; larger ones are tried one by one."""
 _GRIDS = 9
 _COARSE, _FINE = np.arange(101.0), np.arange(51.0)
+_AROUND = 1.0 + np.concatenate([-np.geomspace(0.1, 1e-8, 8), np.geomspace(1e-8, 0.1, 8)])
+"""Points around a guess, in units of the guess."""
 _AWAY = np.geomspace(1e-13, 0.1, 24)
 """Distances from a guess at which points are placed, in units of the interval."""
+_WIDELY = np.array([0.0, *np.geomspace(2.0**-12, 2.0**14, 27)])
+_EIGHTHS, _BESIDE = np.linspace(0.0, 1.0, 9), np.geomspace(1e-10, 0.1, 6)
+_CLOSE = 1e-13
+"""Grids for many curves at a time, the same distances, and the relative width that ends a search.
+"""
 
 
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
     """Return the delta of one curve at each epsilon, rounded to the side; NaN gives 1 or 0."""
-    tails = curve.tails(epsilons, side)
+    return _delta(curve.tails(epsilons, side), epsilons, side)
+
+
+def _delta(tails: Tails, epsilons: Array, side: Side) -> Array:
     p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
     # Where the loss exceeds epsilon, e^epsilon Q is at most P, so any excess is rounding.
     q = np.minimum(q, p)
@@ -69,21 +80,37 @@ def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
     return _ROUNDING + p_off, _ROUNDING + 8e-16 * (q_size + epsilons)
 
 
-def epsilon(curve: Curve, target: float, side: Side) -> float:
-    """Return the epsilon of one curve at delta = target, rounded to the side; may be inf."""
+def epsilon(curve: Curve, target: float, side: Side, near: float = math.nan) -> float:
+    """Return the epsilon of one curve at delta = target, rounded to the side; may be inf.
+
+    Args:
+        curve: one that is not composed.
+        target: the delta.
+        side: UP for an upper end.
+        near: a guess, which only saves time.
+    """
 
     def fits(found: Array) -> NDArray[np.bool_]:
         # The last epsilon whose delta is certainly not below the target is a lower end.
         return np.asarray(found <= target if side is Side.UP else found < target)
 
-    found = fits(delta(curve, _FIRST, side))
-    if found[0]:
-        return 0.0
-    low, high = _bracket(found, lambda x: bool(fits(delta(curve, np.array([x]), side))[0]))
-    if low == _LARGEST:
-        return high if side is Side.UP else low
+    guess = math.nan
+    around = near * _AROUND
+    values = delta(curve, around, side) if 0.0 < near < _FAR else np.zeros(1)
+    if fits(values)[0] or not fits(values).any():
+        found = fits(delta(curve, _FIRST, side))
+        if found[0]:
+            return 0.0
+        low, high = _bracket(found, lambda x: bool(fits(delta(curve, np.array([x]), side))[0]))
+        if low == _LARGEST:
+            return high if side is Side.UP else low
+        close = 1e-14 * (high - low)
+    else:
+        first = int(np.argmax(fits(values)))
+        low, high = float(around[first - 1]), float(around[first])
+        close = 1e-14 * high
+        guess = _crossing(around[first - 1 : first + 1], values[first - 1 : first + 1], target)
     # Every probe errs to the side, so any grid is valid. It stops at 14 digits of the first cell.
-    close, guess = 1e-14 * (high - low), math.nan
     for _ in range(_GRIDS):
         grid = _grid(low, high, guess)
         values = delta(curve, grid, side)
@@ -94,6 +121,51 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
             break
         guess = _crossing(grid[first - 1 : first + 1], values[first - 1 : first + 1], target)
     return high if side is Side.UP else low
+
+
+def sampled_gaussian_epsilons(q: Array, mu: Array, target: float, swapped: bool) -> Array:
+    """Return upper bounds of the epsilons of sampled Gaussian pairs at one delta, all at a time.
+
+    Args:
+        q: sampling probabilities in (0, 1], shape (n,).
+        mu: shifts above 0, shape (n,).
+        target: the delta.
+        swapped: whether the pair is (absent, present).
+    """
+    q, mu = q[:, None], mu[:, None]
+
+    def deltas(at: Array) -> Array:
+        tails = sampled_gaussian_tails(q, mu, -at if swapped else at)
+        if swapped:
+            tails = Tails(tails.q_below, tails.p_below, tails.q_above, tails.p_above)
+        return _delta(tails, at, Side.UP)
+
+    low, high = np.zeros(q.shape), np.full(q.shape, np.inf)
+    points = np.repeat(_WIDELY[None, :], len(q), axis=0)
+    for _ in range(_GRIDS):
+        values = deltas(points)
+        fits = values <= target
+        some, first = fits.any(axis=1, keepdims=True), np.argmax(fits, axis=1)[:, None]
+        before = np.where(some, np.maximum(first - 1, 0), points.shape[1] - 1)
+        ends = np.take_along_axis(values, np.hstack([before, first]), axis=1)
+        # Any point that fits is an upper end, whatever the shape of the profile.
+        high = np.where(some, np.take_along_axis(points, first, axis=1), high)
+        low = np.minimum(np.take_along_axis(points, before, axis=1), high)
+        if not np.any((high - low > _CLOSE * high) & np.isfinite(high)):
+            break
+        points = _points(low, np.where(np.isinf(high), low, high), ends, target)
+    return np.asarray(high[:, 0])
+
+
+def _points(low: Array, high: Array, ends: Array, target: float) -> Array:
+    """Return increasing points from low to high, half of them near where delta is the target."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rises = np.log(ends) - math.log(target)
+        share = np.nan_to_num(rises[:, :1] / (rises[:, :1] - rises[:, 1:]), nan=0.5)
+    share = np.clip(share, 0.0, 1.0)
+    even = np.repeat(_EIGHTHS[None, :], len(low), axis=0)
+    shares = np.hstack([even, share - _BESIDE, share + _BESIDE])
+    return np.asarray(low + np.sort(np.clip(shares, 0.0, 1.0), axis=1) * (high - low))
 
 
 def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from mpmath import mp, mpf
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import GaussianMix, Gdp, Sampled, Side
+from fedprivacy.loss.curves.triangles import given_way
 from fedprivacy.loss.strategies import direct
 from tests import truth
 
@@ -306,3 +307,23 @@ def test_tails_of_no_loss_at_all():
     three = GaussianMix(1.0, ((0.9, -1.0), (0.1, 1.5)), ((0.9, -1.0), (0.1, 0.0)))
     for curve in (three, three.swap()):
         assert all(part.shape == (0,) for part in curve.tails(np.array([])))
+
+
+@pytest.mark.parametrize("q", [1e-4, 0.3, 0.9])
+@pytest.mark.parametrize("std", [0.2, 1.0, 20.0])
+def test_the_smallest_loss_is_within_its_bounds(q, std):
+    """The loss of a unit that gives way, in closed form at its minimum."""
+    curve = given_way(std, q)
+    found = curve.swap().support().largest
+    # With w = e^{y / std^2}, L = log((1-q) e^{-h} + q e^{-h} w^2) / ((1-q) e^{-h} + q w)).
+    with mp.workdps(40):
+        q_, shift = mpf(q), mp.exp(-mpf(1) / (2 * mpf(std) ** 2))
+
+        def ratio(w):
+            return ((1 - q_) + q_ * w**2) * shift / ((1 - q_) * shift + q_ * w)
+
+        # The numerator of the derivative is a quadratic.
+        a, b, c = q_, 2 * (1 - q_) * shift, -(1 - q_)
+        lowest = -mp.log(ratio((-b + mp.sqrt(b * b - 4 * a * c)) / (2 * a)))
+        assert found.low <= lowest <= found.high
+    assert found.high - found.low <= 1e-9 * max(1.0, found.high)
