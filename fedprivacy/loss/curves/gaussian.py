@@ -16,7 +16,7 @@ from ...registry import registered
 from ...rounding import TENS, THOUSANDS, UNIT, Down, Up, lowered, raised, rounded_down, rounded_up
 from ..moments.contour import Complex, Contour
 from ..moments.gaussian_rules import GaussianPair
-from ..moments.mixtures import Mixture, log_sum, log_sum_error, posterior_mean
+from ..moments.mixtures import Mixture, log_sum, posterior_mean, smallest_log_ratio
 from ..moments.moments import Labelled, Moments, PairMoments
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
 from .components import Components, Order, Trimmed, UnitDraws, Unordered, moved
@@ -33,8 +33,6 @@ _LEAST = 1 << 1074
 """Every double is an integer multiple of 1 / _LEAST."""
 _FARTHEST_TRIMMED = 35.0
 """Mass that is moved within Q counts e^35 times, for epsilons up to 35."""
-_FINE = 1e-5
-"""Grid step, in standard deviations, at which the search for the smallest loss ends."""
 _BLOCK = 1 << 15
 """Number of losses in one evaluation of a mixture's tails, which fits into a cache."""
 
@@ -444,27 +442,13 @@ class GaussianMix(Curve):
         if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
             return MaxLoss(max(lowered(-limits), Down(0.0)), max(raised(-limits), Up(0.0)))
         means = [m / self.std for _, m in self.p + self.q]
-        least, most = self._smallest(min(means) - 45.0, max(means) + 45.0)
+        least, most = smallest_log_ratio(
+            self.pair.p, self.pair.q, min(means) - 45.0, max(means) + 45.0
+        )
         return MaxLoss(
             max(lowered(-most), lowered(-limits), Down(0.0)),
             max(raised(-least), raised(-limits), Up(0.0)),
         )
-
-    def _smallest(self, low: float, high: float) -> tuple[float, float]:
-        """Return bounds of the smallest loss, by ever finer grids around it."""
-        pair = self.pair
-        while True:
-            y = np.linspace(low, high, 257)
-            loss = log_sum(pair.p, y) - log_sum(pair.q, y)
-            error = log_sum_error(pair.p, y) + log_sum_error(pair.q, y)
-            # Between grid points the loss may be lower by the sag. A computed point is attained.
-            most, step = float(np.min(loss + error)), float(y[1] - y[0])
-            # The loss falls and then rises, so its minimum is beside a point that may be smallest.
-            maybe = np.flatnonzero(loss - error <= most)
-            low, high = y[max(maybe[0] - 1, 0)], y[min(maybe[-1] + 1, len(y) - 1)]
-            if step <= _FINE or high - low > 128.0 * step:
-                sag = (pair.spread * step) ** 2 / 32.0
-                return float(np.min(loss - error)) - sag, most
 
     def _limit(self, end: float) -> float:
         """Return the limit of log P/Q at an end of the line, -1 or 1 times infinity."""

@@ -15,6 +15,9 @@ from .contour import Array
 Mixture = tuple[tuple[float, float], ...]
 """Components (weight, mean) of a Gaussian mixture with a common standard deviation."""
 
+_FINE = 1e-5
+"""Grid step, in standard deviations, at which the search for the smallest ratio ends."""
+
 Columns = tuple[tuple[Array, Array], ...]
 """Components of many mixtures at once: weights and means of shape ``(mixtures, 1)``."""
 
@@ -100,6 +103,26 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     far[near] = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms)
     far[near] += 2.0 * np.abs(np.log1p(small))
     return np.asarray(UNIT * (through_powers + far))
+
+
+def smallest_log_ratio(p: Mixture, q: Mixture, low: float, high: float) -> tuple[float, float]:
+    """Return bounds of the smallest log P/Q between two ends, by ever finer grids around it.
+
+    The ratio falls and then rises. Its second derivative is a difference of two variances of means.
+    """
+    means = [mean for _, mean in (*p, *q)]
+    spread = max(means) - min(means)
+    while True:
+        y = np.linspace(low, high, 257)
+        ratio = log_sum(p, y) - log_sum(q, y)
+        error = log_sum_error(p, y) + log_sum_error(q, y)
+        # A computed point is attained. The minimum is beside a point that may be the smallest.
+        most, step = float(np.min(ratio + error)), float(y[1] - y[0])
+        maybe = np.flatnonzero(ratio - error <= most)
+        low, high = float(y[max(maybe[0] - 1, 0)]), float(y[min(maybe[-1] + 1, len(y) - 1)])
+        if step <= _FINE or high - low > 128.0 * step:
+            # Between grid points the ratio may be lower by the sag.
+            return float(np.min(ratio - error)) - (spread * step) ** 2 / 32.0, most
 
 
 def posterior_mean_error(mixture: Mixture | Columns, y: Array) -> Array:

@@ -215,10 +215,13 @@ class EpsilonAt(_Query):
         ends = [direct.epsilon(self.curve, self._beyond(side), side) for side in ENDS]
         return Down(ends[0]), Up(ends[1])
 
-    def on(self, below: Composition, above: Composition) -> tuple[Down, Up]:
-        """Return both ends of epsilon from two lattices; the trimmed mass counts against them."""
-        low, high = (one.epsilon(self._beyond(one.side)) for one in (below, above))
-        return Down(low), Up(high)
+    def below(self, one: Composition) -> Down:
+        """Return the lower end of epsilon from a lattice; the trimmed mass counts against it."""
+        return Down(one.epsilon(self._beyond(Side.DOWN)))
+
+    def above(self, one: Composition) -> Up:
+        """Return the upper end of epsilon from a lattice; the trimmed mass counts against it."""
+        return Up(one.epsilon(self._beyond(Side.UP)))
 
     def _beyond(self, side: Side) -> float:
         """Return a delta: UP must hold for a profile higher by the slack, DOWN for a lower one."""
@@ -315,9 +318,13 @@ class DeltaAt(_Query):
         low, high = (float(direct.delta(self.curve, at, side)[0]) for side in ENDS)
         return Down(low), Up(high)
 
-    def on(self, below: Composition, above: Composition) -> tuple[Down, Up]:
-        """Return both ends of delta from two lattices."""
-        return Down(below.delta(self.epsilon)), Up(above.delta(self.epsilon))
+    def below(self, one: Composition) -> Down:
+        """Return the lower end of delta from a lattice."""
+        return Down(one.delta(self.epsilon))
+
+    def above(self, one: Composition) -> Up:
+        """Return the upper end of delta from a lattice."""
+        return Up(one.delta(self.epsilon))
 
     def bounded(self, search: bool = False) -> tuple[Up, float]:
         """Return a sufficient delta from a Renyi divergence, and its order."""

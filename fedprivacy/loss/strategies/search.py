@@ -271,8 +271,10 @@ class CoarseLattice:
             except TooLarge:
                 break
             # Only the end on the lattice's own side holds.
-            low, high = question.on(one, one)
-            found = found._replace(high=high) if side is Side.UP else found._replace(low=low)
+            if side is Side.UP:
+                found = found._replace(high=question.above(one))
+            else:
+                found = found._replace(low=question.below(one))
             if met(question, found):
                 break
         return found
@@ -324,14 +326,16 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     Raises:
         TooLarge: one has too many points.
     """
-    # A larger lattice starts with the steps of a smaller one, so answers are cached.
+    # Cached, since a larger lattice starts with the steps of a smaller one.
     if (known := question.on_lattices.get(step)) is not None:
         return known
-    # Kept a normal number, for every delta.
-    tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
-    both = [convolved(question.curve, step, side, tail_mass) for side in ENDS]
-    ends = question.on(*both)
-    found = Interval(*ends, _NOTHING.method, STUCK), max(one.points for one in both)
+    tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)  # a normal number
+    above = convolved(question.curve, step, Side.UP, tail_mass)
+    found = Interval(Down(0.0), question.above(above), _NOTHING.method, STUCK), above.points
+    # Below the floor the lower end does not matter; its lattice takes as long.
+    if not found[0].high <= question.floor:
+        below = convolved(question.curve, step, Side.DOWN, tail_mass)
+        found = found[0]._replace(low=question.below(below)), max(found[1], below.points)
     question.on_lattices[step] = found
     return found
 

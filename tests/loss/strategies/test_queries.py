@@ -6,9 +6,10 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
+from fedprivacy.accountants.pld import epsilon_interval
 from fedprivacy.loss import GaussianMix, Gdp, Sampled, orientations
 from fedprivacy.loss.curves.between import readings
-from fedprivacy.loss.curves.composed import compose
+from fedprivacy.loss.curves.composed import compose, convolved
 from fedprivacy.loss.curves.curve import Swapped
 from fedprivacy.loss.curves.lattice import Side
 from fedprivacy.loss.strategies import convolution, search
@@ -169,3 +170,20 @@ def test_a_coarse_lattice_of_large_losses_is_not_tried():
     assert way.cost(EpsilonAt.of(fold, 1e-5, 1e-3, 4000.0)) is None
     assert way.cost(EpsilonAt.of(fold, 1e-5, 1e-3, 0.0)) is None
     assert way.cost(EpsilonAt.of(GAUSSIAN, 1e-5, 1e-3, 4.0)) is None
+
+
+def test_an_orientation_below_the_other_needs_no_lower_lattice(monkeypatch):
+    taken = []
+
+    def recorded(curve, step, side, tail_mass):
+        taken.append((curve, side))
+        return convolved(curve, step, side, tail_mass)
+
+    monkeypatch.setattr(search, "convolved", recorded)
+    run = fp.Gaussian(noise_multiplier=1.00321).sampled(fp.RandomAllocation(16)) * 4
+    found = fp.epsilon(run, delta=1e-5, adjacency="zero_out")
+    last = {curve: side for curve, side in taken}
+    # The first orientation ends with both sides, the second with its upper side below the first.
+    assert list(last.values()) == [Side.DOWN, Side.UP]
+    whole = run.privacy_loss("zero_out").curve
+    assert epsilon_interval(whole.swap(), 1e-5)[1] <= found.lower
