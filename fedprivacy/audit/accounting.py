@@ -8,7 +8,7 @@ from typing import Any
 
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict, exactly, plain_bounds
-from ..errors import closed_unit
+from ..errors import closed_unit, refuse
 from ..evidence import (
     Defect,
     Validity,
@@ -223,6 +223,7 @@ def audit(
     unit: Unit | str | None = None,
     rounds: int | None = None,
     noise_multiplier: float | None = None,
+    reviewed: str | None = None,
     accountant: str | None = None,
     tolerance: float = 1e-3,
     deadline: float | None = None,
@@ -256,6 +257,9 @@ def audit(
         rounds: number of released sums, if a configuration does not hold it.
         noise_multiplier: std of the noise in the sum over the clip norm of one unit, if a
             configuration does not settle it.
+        reviewed: codes of the entries that the file has and that are not understood, separated by
+            commas: they were looked at, and the other facts account for them. The error that lists
+            the entries gives their code.
         accountant: see ``epsilon``; None for all, with the best one deciding.
         tolerance: see ``epsilon``.
         deadline: see ``epsilon``; it covers all accountants and observers together.
@@ -270,7 +274,8 @@ def audit(
         ContradictionError: if two certificates for the run exclude each other.
     """
     more = (steps_per_round, missing_shares, denominator, trials, unit)
-    said = Stated(adjacency, observer, sampling, population, *more, rounds, noise_multiplier)
+    last = (rounds, noise_multiplier, _codes(reviewed))
+    said = Stated(adjacency, observer, sampling, population, *more, *last)
     # Each accountant is the tightest for some runs, so the default uses all.
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
@@ -313,6 +318,12 @@ def audit(
         auditor=auditor,
         audited=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _codes(reviewed: str | None) -> str | None:
+    if reviewed is not None and (not isinstance(reviewed, str) or len(reviewed) > 10_000):
+        refuse("reviewed", reviewed, "be codes separated by commas", "the error gives the code")
+    return reviewed
 
 
 def _sentence(words: str) -> tuple[str, ...]:

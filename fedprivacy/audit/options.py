@@ -42,6 +42,7 @@ def facts_of(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options as named arguments of ``audit``, for a file."""
     names = ("adjacency", "observer", "auditor", "unit", "rounds", "noise_multiplier")
     facts = {name: given[name] for name in (*names, *Unseen.__members__)}
+    facts["reviewed"] = given.get("reviewed")
     scheme = _scheme(given)
     # A scheme of a cohort holds its population. A second value might differ.
     held = getattr(scheme, "population", None) is not None

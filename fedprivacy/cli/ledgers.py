@@ -111,6 +111,14 @@ judge_options = options(
     ),
     option("--trials", int, UNRECORDED, "The number of runs on these data."),
     option(
+        "--reviewed",
+        None,
+        UNRECORDED,
+        "The code of entries of the file that are not understood: they were looked at, and the "
+        "stated facts account for them.",
+        metavar="CODE",
+    ),
+    option(
         "--auditor",
         None,
         OUTPUT,

@@ -103,6 +103,8 @@ def _value(field: FormField, text: str, problems: dict[str, str]) -> Any:
         if text not in [each.value for each in field.choices]:
             problems[field.name] = "Choose one."
         return text
+    if field.kind == "text":
+        return text
     whole = field.name in WHOLE_NUMBERS
     try:
         return int(text) if whole else float(text)

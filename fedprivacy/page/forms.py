@@ -184,6 +184,12 @@ FACTS = {
             _named(Denominator),
         ),
         FormField("trials", "Runs on these data", "Number of runs, this one included."),
+        FormField(
+            "reviewed",
+            "Reviewed entries",
+            "The code of entries that you looked at and that change none of these facts.",
+            kind="text",
+        ),
     )
 }
 WHOLE_NUMBERS = {

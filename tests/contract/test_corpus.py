@@ -116,6 +116,8 @@ def value_of(name, text):
         return WORDS.get(name, text)
     if name == "claim":
         return (5.0, 1e-5)
+    if name == "reviewed":
+        return text
     if name in ("claim_epsilon", "claim_delta"):
         return 5.0 if name == "claim_epsilon" else 1e-5
     return NUMBER.get(text) or json.loads(text)

@@ -8,6 +8,7 @@ guessed.
 
 from __future__ import annotations
 
+import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
@@ -19,11 +20,25 @@ from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
 from ...relations import Unit
-from . import doubts, events, flower, opacus, remarks, runs, statement, sweeps, table, words
+from . import (
+    doubts,
+    events,
+    flower,
+    opacus,
+    remarks,
+    runs,
+    sentences,
+    statement,
+    sweeps,
+    table,
+    unclear,
+    words,
+)
 from .assembling import Assembled, assemble, options_of
-from .content import beginning, digest, unreadable
+from .content import beginning, check_nesting, digest, unreadable
 from .draft import Claim, Draft, check_asked, complete, name_of, tiny
 from .fields import MAX_FIELDS, Fields, absent, as_number, unwrapped
+from .questions import review
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
 from .trace import (
@@ -323,6 +338,7 @@ def read_data(
         ConversionError: if the format is not supported, or a value does not fit it.
         ParameterError: if a value breaks its rule, or if facts are missing.
     """
+    check_nesting(data, name)
     data, own = remarks.apart(unwrapped(data))
     texts = [*texts, *own]
     # The order matters: a more specific format comes before one that would also accept it.
@@ -333,7 +349,8 @@ def read_data(
             elif kind == opacus.KIND and isinstance(data, dict):
                 _check_outside(data, opacus.outside(data), "the whole", name, stated)
             trace = _read_by(reader, data, origin(kind), name)
-            return _doubted(_without_answers(trace, stated), texts)
+            plain = [each for each in texts if isinstance(each, str)]
+            return _with_unclear(_without_answers(trace, stated), plain, claim)
     inside = runs.states_in(data)
     if len(inside) == 1:
         place, state = inside[0]
@@ -354,18 +371,26 @@ def read_data(
             draft = one.read(fields, name)
             words.settle(draft, name)
             doubts.check(draft, name, texts)
+            draft.unclear = unclear.of_draft(draft, stated or Stated(), claim)
             return complete(draft, origin(one.kind), stated or Stated(), claim)
     _nothing(fields, name)
 
 
-def _doubted(trace: Trace, texts: list[str | remarks.Doubt]) -> Trace:
-    """Return a trace that no sentence of its file, or of its description, leaves certified."""
-    epsilon = (trace.claim or (None,))[0]
+def _with_unclear(trace: Trace, texts: list[str], claim: Claim) -> Trace:
+    """Return a trace with the sentences of its file, or of its description, to be looked at."""
+    judged = (claim or (None,))[0] or (trace.claim or (None,))[0]
     noises = frozenset(rounds.noise_multiplier for rounds, _ in trace.rounds)
-    known = remarks.Known(noises, sum(times for _, times in trace.rounds) or None, epsilon)
-    texts = [*texts, trace.other_facts.get("description", "")]
-    found = tuple(map(str, remarks.doubts_in(texts, known)))
-    return replace(trace, contradictions=(*trace.contradictions, *found))
+    rounds = sum(times for _, times in trace.rounds)
+    rates = frozenset(rounds.rate for rounds, _ in trace.rounds if rounds.rate is not None)
+    drawn = {rounds.sampling for rounds, _ in trace.rounds}
+    known = sentences.Known(
+        noises, rounds=rounds or math.inf, epsilon=judged or math.inf, numbers=rates
+    )
+    known = known._replace(shuffled=bool(drawn & {Sampling.SHUFFLED, Sampling.EVERYONE}))
+    found = sentences.unclear_in(texts, known)
+    description = trace.other_facts.get("description", "")
+    found += [description] * (not sentences.is_clear(description, known, free=True))
+    return replace(trace, unclear=(*trace.unclear, *map(repr, found)))
 
 
 def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated | None) -> None:
@@ -407,10 +432,12 @@ def _check_doubts(fields: Fields, state: Any, name: str, stated: Stated) -> None
     fields.all(*runs.NOISES)
     words.settle(draft, name)
     doubts.check(draft, name)
+    draft.unclear = unclear.of_draft(draft, stated, None)
     drawn, said = draft.facts.get("sampling"), name_of(stated.sampling)
     if drawn is not None and said not in (None, drawn):
         unreadable(name, f"the sampling outside the state is {drawn}, where {said} was stated")
     open_ = [one for one in draft.questions if one.name != "trials" or stated.trials is None]
+    open_ = open_ or review(draft.unclear, stated.reviewed)
     if open_:
         unreadable(name, f"outside the state of an accountant, {open_[0].meaning}; pass only it")
 

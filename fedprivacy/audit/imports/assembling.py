@@ -247,8 +247,8 @@ def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
         "take": "take",
     }
     # Schemes use different names for the same facts.
-    found = {to: getattr(scheme, name, None) for name, to in names.items()}
-    known = {name: value for name, value in found.items() if value is not None}
+    given = ((to, getattr(scheme, name, None)) for name, to in names.items())
+    known = {to: value for to, value in given if value is not None}
     return {"sampling": SCHEMES[type(scheme)], **known}
 
 
@@ -257,8 +257,6 @@ def options_of(scheme: object) -> str:
     if not isinstance(scheme, TableScheme) or type(scheme) not in SCHEMES:
         return ""
     facts = _facts_of(scheme)
-    if isinstance(scheme, FixedSize):
-        facts["cohort"] = scheme.size
     rate = f" --sampling-probability {scheme.rate:g}" if isinstance(scheme, Poisson) else ""
     names = {"population": "population", "cohort": "cohort", "per_epoch": "rounds-per-epoch"}
     names |= {"take": "take"}

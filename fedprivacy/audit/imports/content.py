@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -122,6 +122,20 @@ def check_depth(text: bytes, name: str) -> None:
         depth += 1 if bracket in _OPENING else -1
         if depth > MAX_DEPTH:
             unreadable(name, f"nested deeper than {MAX_DEPTH} levels")
+
+
+def check_nesting(data: Any, name: str) -> None:
+    """Refuse plain values with more than MAX_DEPTH levels, which no supported format has."""
+    waiting, known = [(data, 0)], set[int]()
+    while waiting:
+        one, depth = waiting.pop()
+        if not isinstance(one, Mapping | list) or id(one) in known:
+            continue
+        known.add(id(one))
+        if depth > MAX_DEPTH:
+            unreadable(name, f"nested deeper than {MAX_DEPTH} levels")
+        parts = one.values() if isinstance(one, Mapping) else one
+        waiting += [(part, depth + 1) for part in parts]
 
 
 _OPENING = b"[{"

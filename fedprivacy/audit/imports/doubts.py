@@ -140,13 +140,17 @@ def check(draft: Draft, name: str, texts: Iterable[str | remarks.Doubt] = ()) ->
 
 
 def _sentences(draft: Draft, texts: Iterable[str | remarks.Doubt]) -> None:
-    """Ask for the facts that a sentence of the file puts in doubt."""
-    known = remarks.known_in(draft.fields.every, draft.facts)
-    of_fields = (remarks.texts_of(one) for one in draft.fields.unread())
+    """Ask for the facts that lines of a script put in doubt, and keep the other sentences."""
     values = (one.value for one in draft.fields.every if isinstance(one.value, str))
     commands = chain.from_iterable(scripts.doubts_in(text) for text in values if " -" in text)
-    for doubt in remarks.doubts_in(chain(texts, *of_fields, commands), known):
-        batches.doubt(draft, doubt.fact, str(doubt))
+    for text in chain(texts, commands):
+        if isinstance(text, remarks.Doubt) and text.fact == "reviewed":
+            draft.lines.append(text.text)
+        elif isinstance(text, remarks.Doubt):
+            batches.doubt(draft, text.fact, str(text))
+        else:
+            draft.texts.append(text)
+    draft.texts += chain.from_iterable(map(remarks.texts_of, draft.fields.unread()))
 
 
 def _defaults(draft: Draft) -> None:

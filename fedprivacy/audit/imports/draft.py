@@ -18,7 +18,7 @@ from ...sampling.scheme import TableScheme
 from .assembling import SCHEMES
 from .fields import Field, Fields, as_number, like_thousands, numbers_in, plain_name
 from .passes import round_share
-from .questions import MEANINGS, OPTIONS, MissingFacts, Question, is_value
+from .questions import MEANINGS, OPTIONS, MissingFacts, Question, is_value, review
 from .trace import Denominator, Origin, Rounds, Sampling, Stated, Trace
 
 Claim = tuple[float | None, float | None] | None
@@ -84,6 +84,9 @@ class Draft:
         unclipped: the field that turns the clip off, or None.
         enlarged: the field that may enlarge a batch and the least share that it makes, or None.
         lasting: sentences on fields that put every stated noise in doubt.
+        texts: sentences of the file outside its fields, and the texts of its fields.
+        lines: lines of a script that are not known.
+        unclear: entries of the file that are not understood, in words.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -105,6 +108,9 @@ class Draft:
     unclipped: Field | None = None
     enlarged: tuple[Field, float] | None = None
     lasting: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
 
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
@@ -286,6 +292,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
     if "adjacency" in unanswered and Observer.SERVER in (seen_by, stated.observer):
         unanswered["adjacency"] = Question("adjacency", _SEEN)
     needed = [one for name, one in unanswered.items() if name in asked or _open(name, stated)]
+    needed += review(draft.unclear, stated.reviewed)
     if needed and facts.get("noise_multiplier") == 0 and stated.noise_multiplier is None:
         private = "its noise multiplier is 0: the run is not private, and no finite epsilon holds"
         refuse_unauditable(origin.name or "the values", draft.tool, private)
@@ -454,16 +461,15 @@ def check_asked(trace: Trace, stated: Stated, claim: Claim) -> None:
 
     A single missing fact is refused where it is used, with the details of that place.
     """
-    if trace.run is not None:
-        return
     known = trace.claim or (trace.half.get("epsilon"), trace.half.get("delta"))
     asked: dict[str, Question] = {}
     for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
         asked |= _questions(rounds, trace.adjacency, known, stated, claim)
-    if len(asked) > 1:
+    open_ = review(trace.unclear, stated.reviewed)
+    if open_ or len(asked) > 1:
         name = trace.origin.name or "the source"
-        first = next(iter(trace.rounds))[0]
-        _raise(name, trace.origin.kind, "", list(asked.values()), _how(first, stated, {}))
+        how = _how(trace.rounds[0][0], stated, {}) if trace.rounds else ""
+        _raise(name, trace.origin.kind, "", [*asked.values(), *open_], how)
 
 
 def ask(name: str, draft: Draft, questions: list[Question], how: str) -> NoReturn:
@@ -476,15 +482,16 @@ def ask(name: str, draft: Draft, questions: list[Question], how: str) -> NoRetur
 
 def _raise(name: str, kind: str, found: str, questions: list[Question], how: str) -> NoReturn:
     absent = "; ".join(str(one) for one in questions if not one.why)
-    unsettled = "; ".join(str(one) for one in questions if one.why)
-    names = [question.name for question in questions]
-    drawn = {"sampling", *_NUMBERS} & {*names}
+    unsettled = "; ".join(str(one) for one in questions if one.why and not one.code)
+    drawn = {"sampling", *_NUMBERS} & {question.name for question in questions}
     # A name of a sampling needs its own numbers, so they are pasted together.
-    options = [OPTIONS[each] for each in names if each not in drawn and OPTIONS[each] not in how]
+    each = [one.option for one in questions if one.name not in drawn]
+    options = [option for option in each if option not in how]
     if drawn:
         options.append(f"{'and ' * bool(options)}one of: {how}" if ", or " in how else how)
     missing = [f"not found: {absent}"] if absent else []
     missing += [f"not settled: {unsettled}"] if unsettled else []
+    missing += [f"not understood: {one.why}" for one in questions if one.code]
     begin, end = f"{name}: read as {kind}; ", f"{'; '.join(missing)}. State it: {' '.join(options)}"
     # The questions stay whole; the found fields take the room that is left.
     room = max(MAX_MESSAGE - len(begin) - len(end), 100)

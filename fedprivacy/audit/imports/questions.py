@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from ...errors import ParameterError
@@ -25,6 +27,7 @@ OPTIONS = {
     "claim": "--claim EPSILON,DELTA",
     "claim_epsilon": "--claim-epsilon EPSILON",
     "claim_delta": "--claim-delta DELTA",
+    "reviewed": "--reviewed CODE",
 }
 """Fact -> the option that states it."""
 
@@ -42,6 +45,7 @@ MEANINGS = {
     "claim": "epsilon and delta to judge",
     "claim_epsilon": "epsilon to judge",
     "claim_delta": "delta to judge",
+    "reviewed": "entries that are not understood here",
 }
 """Fact -> its meaning."""
 
@@ -63,10 +67,19 @@ class Question:
     Attributes:
         name: the fact, one of ``OPTIONS``.
         why: why the file does not settle it; empty to print the meaning of the fact.
+        code: the answer to ``reviewed``; empty for other facts.
+        entries: all entries that ``reviewed`` is about; a message shows the first ones.
     """
 
     name: str
     why: str = ""
+    code: str = ""
+    entries: tuple[str, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """The option that answers the question."""
+        return f"--{self.name} {self.code}" if self.code else OPTIONS[self.name]
 
     def __str__(self) -> str:
         return f"{self.name.replace('_', ' ')} ({self.meaning})"
@@ -83,6 +96,37 @@ class Question:
         near = [one for one in fields if {*one.name.split("_")} & wanted and is_value(one.value)]
         quoted = ", ".join(map(str, near[:3]))
         return cls(name, f"{MEANINGS[name]}; not settled by {quoted}" if quoted else "")
+
+
+MAX_SHOWN = 40
+"""Largest number of entries that a message lists."""
+_LENGTH = 100
+_CODE = 8
+
+
+def code_of(entries: Iterable[str]) -> str:
+    """Return the code that confirms entries: it changes if one of them changes."""
+    return sha256("\n".join(entries).encode("utf-8", "replace")).hexdigest()[:_CODE]
+
+
+def review(entries: Sequence[str], reviewed: str | None) -> list[Question]:
+    """Return the question for entries that are not understood; none if the user reviewed them.
+
+    Args:
+        entries: the entries, in words.
+        reviewed: the codes that the user states, separated by commas; None for none.
+    """
+    code = code_of(entries)
+    if not entries or code in re.split(r"[,\s]+", reviewed or ""):
+        return []
+    shown = "; ".join(each[:_LENGTH] for each in entries[:MAX_SHOWN])
+    more = f"; and {len(entries) - MAX_SHOWN} more" if len(entries) > MAX_SHOWN else ""
+    other = f"; {reviewed} is the code of other entries" if reviewed else ""
+    why = (
+        f"{shown}{more}{other} (if one of them changes the noise, the clip, the draws, the rounds "
+        "or the runs, state the true facts; the code confirms that all were looked at)"
+    )
+    return [Question("reviewed", why, code, tuple(entries))]
 
 
 class MissingFacts(ParameterError):

@@ -14,6 +14,7 @@ from typing import Any
 
 from .fields import as_flag, words_in
 from .remarks import Doubt
+from .unclear import name_is_clear
 
 _PROGRAM = re.compile(
     r"(?:^|[\s;&|(])(?:[^\s;&|(]*/)?(?:python[\d.]*|torchrun|accelerate)\s|\.py\s", re.A
@@ -39,6 +40,16 @@ _FUNCTION = re.compile(r"^\s*(?:function\s+)?([A-Za-z_]\w*)\s*\(\)\s*\{", re.A)
 _SET = re.compile(r"(?:^|[\s;&])(?:export\s+|set\s+|env\s+|-e\s+)?([A-Za-z_]\w{0,60})=([^\s;&]*)")
 _STEMS = {"dp", "privacy", "private", "noise", "opacus", "clip", "clipping", "dpsgd"}
 _OFF = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass"}
+_KNOWN = re.compile(
+    r"(?:cd|mkdir|source|\.|module|conda|mamba|pip3?|uv|echo|printf|set|date|nvidia-smi|hostname|ls"
+    r"|pwd|whoami|which|wait|sleep|exit|done|do|fi|then|esac|ulimit|umask|trap|apt-get|sudo apt-get"
+    r"|git|wget|curl|tar|unzip|rsync|cp|mv|rm|ln|chmod|cat|tail|head|df|free|deactivate)(?:\s|;|$)|[{}]"
+    r"|#!|[\w.-]+:\s*$|\.PHONY|#SBATCH\s|#\$\s|#PBS\s+-[lNoejqSmMA]\s|@?echo\b|::|rem\s",
+    re.A | re.I,
+)
+"""Beginnings of lines that start no run and set no variable of one."""
+_SETS = re.compile(r"(?:export\s+|set\s+)?([A-Za-z_]\w{0,60})=(?![=(])[^\s;&|`]*", re.A)
+_PARTS = re.compile(r"\s*(?:&&|\|\||;|\bdo\b|\bthen\b)\s*")
 MAX_LINES = 10_000
 """Largest number of lines of a script that are looked at."""
 
@@ -57,6 +68,31 @@ def switches_in(text: str) -> dict[str, Any]:
             if named & _STEMS and flag is (named & _OFF != set()):
                 found[name] = value.strip("\"'")
     return found
+
+
+def others_in(text: str) -> list[Doubt]:
+    """Return the lines of a script that may start another run, or change this one."""
+    lines = _lines(text)
+    if not any(_PROGRAM.search(f"{line} ") and _PRIVATE.search(line) for line in lines):
+        return []
+    parts = (part.strip() for line in lines for part in _PARTS.split(line.strip()))
+    return [Doubt("reviewed", part, "") for part in parts if part and not _is_known(part)]
+
+
+def _is_known(part: str) -> bool:
+    """Return whether a part of a line is the command of the run, a helper, or about the machine."""
+    started = _PROGRAM.search(f"{part} ") is not None
+    if started and (_PRIVATE.search(part) or _HELPERS.search(part)):
+        return "`" not in part and "$(" not in part
+    if started:
+        # ``doubts_in`` asks for the number of runs.
+        return True
+    named = _SETS.match(part)
+    if named is None:
+        return _KNOWN.match(part) is not None
+    # ``switches_in`` knows a variable that turns privacy on or off.
+    known = words_in(named[1]) & (_STEMS | _OFF) and as_flag(named[0].partition("=")[2]) is not None
+    return bool(known) or name_is_clear(named[1])
 
 
 def doubts_in(text: str) -> list[Doubt]:

@@ -95,7 +95,8 @@ STEMS = (
             " accumulation accumulate accum acc cosine warm momentum timeout local inner client"
             " clients diffusion sampling inference batches batch ppo horizon unroll rollout"
             " fraction fit min duration time seconds average avg shared bn norm id index offset"
-            " reporting history_size rate cooldown hold refresh sync grace minimum weights k policy"
+            " reporting length decimals digits history_size rate cooldown hold refresh sync grace"
+            " minimum weights k policy"
             " uuid number_of_retries download connection between nonprivate"
         ),
         "it may count steps, and is not understood here",
@@ -119,7 +120,8 @@ STEMS = (
         ),
         _SHOWN
         | _set(
-            "audio voice negative negatives temperature weights down image stable prompt top text"
+            "audio every voice negative negatives temperature weights down image stable prompt"
+            " top text"
             " penalty no_repeat ngram beam noise frequency calibration interpolate mel window hz"
             " resample upsample downsample shard shards task load queue do file buffer model gym"
             " grpo hessian ece submission"
@@ -185,6 +187,8 @@ def check(draft: Draft) -> None:
 
 def _in_doubt(one: Field, stem: Stem, draft: Draft, *, of_clients: bool) -> bool:
     named = words_in(one.name)
+    if stem.fact in _OF_RECORDS and as_number(one.value) == 1:
+        return False
     stems = {word for word in named if stem.begins.match(word)}
     # Some words are about privacy wherever they are.
     strong = any(map(_STRONG.match, named)) and not words_in(one.place) & _OTHER_STRONG
@@ -263,7 +267,8 @@ def others(draft: Draft) -> None:
             _claim(draft, one, claim)
         if one.name in ("accountant", "accounting") and said - _SAID:
             batches.doubt(draft, "rounds", f"{one} is no accountant that is known here")
-        if {"warm", "start"} <= named or {"init", "from"} <= named or {"tuned", "from"} <= named:
+        begun = ({"warm", "start"}, {"init", "from"}, {"tuned", "from"})
+        if any(named >= each for each in begun) and not empty(one.value):
             batches.doubt(draft, "rounds", f"{one}: earlier steps on these data count too")
         if one.name in ("poisson", "poisson_sampling") and said and as_flag(one.value) is None:
             batches.doubt(draft, "sampling_probability", f"{one} is no plain answer")
@@ -307,6 +312,8 @@ def _several(one: Field, named: set[str], said: set[str]) -> bool:
     if one.name == "kind" and said & {"cronjob", "cron"}:
         return True
     if not any(named >= each for each in _SEVERAL) or empty(one.value):
+        return False
+    if isinstance(one.value, list) and len(one.value) == 1:
         return False
     # A text such as 1-5 names several; one number counts.
     return number is None or number > 1

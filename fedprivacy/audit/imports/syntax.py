@@ -78,7 +78,7 @@ def content_of(path: Path) -> Content:
     said: list[str | remarks.Doubt] = [*_remarks(path, text, found)]
     if found.kind == "printed settings" and path.suffix.lower() not in _SHOWS:
         script = text[:MAX_TEXT].decode("utf-8", "replace")
-        said += scripts.doubts_in(script)
+        said += [*scripts.doubts_in(script), *scripts.others_in(script)]
         switches = scripts.switches_in(script)
         if switches and isinstance(found.values, dict):
             found = replace(found, values={**found.values, "environment": switches})

@@ -23,9 +23,10 @@ import msgspec
 
 from ...errors import ConversionError
 from ...outputs import printable
-from . import remarks
+from . import unclear
 from .content import as_type, json_of, lines_of, unreadable
 from .fields import as_flag, as_number, plain_name, words_in
+from .sentences import Known, is_clear, unclear_in
 from .trace import Origin, Rounds, Sampling, Trace, in_order, multiplier_of
 
 KIND = "table of rounds"
@@ -160,7 +161,8 @@ def read(path: Path, origin: Origin) -> Trace:
         by_round=True,
         norms=norms,
         other_facts={"columns that are not read": named} if named else {},
-        contradictions=skipped.against(rounds),
+        contradictions=(*skipped.doubts.values(),),
+        unclear=skipped.unclear(rounds),
     )
 
 
@@ -201,11 +203,13 @@ class _Unread:
         if why:
             self.doubts[name] = printable(f"{where}: {name} = {str(value)[:80]}: {why}")
 
-    def against(self, rounds: Iterable[tuple[Rounds, int]]) -> tuple[str, ...]:
-        """Return the doubts in columns and comments."""
+    def unclear(self, rounds: Iterable[tuple[Rounds, int]]) -> tuple[str, ...]:
+        """Return the columns and comments that are not understood."""
         noises = frozenset(one.noise_multiplier for one, _ in rounds)
-        known = remarks.Known(noises, sum(times for _, times in rounds))
-        return (*self.doubts.values(), *map(str, remarks.doubts_in(self.comments, known)))
+        known = Known(noises, rounds=sum(times for _, times in rounds))
+        columns = (name for name in self.names if not unclear.name_is_clear(name))
+        said = unclear_in(self.comments, known)
+        return (*(printable(f"column {name[:60]}") for name in columns), *map(repr, said))
 
 
 def _against(words: set[str], key: tuple[str, str]) -> str:
@@ -214,8 +218,8 @@ def _against(words: set[str], key: tuple[str, str]) -> str:
     about = any(map(_PRIVATE.match, words))
     if (flag is False and about) or words_in(key[1]) & _OFF_WORDS:
         return "the round may have had no noise, or other sums were released"
-    found = remarks.doubt_in(": ".join(key), remarks.Known())
-    return "" if found is None else found.why
+    clear = is_clear(": ".join(key), Known(), free=True)
+    return "" if clear else "it may say that the round was another one"
 
 
 _PRIVATE = re.compile(r"(?:un)?clip|nois|priv|dp$|secure|mask|poisson|account")

@@ -123,6 +123,8 @@ class Stated:
         rounds: number of released sums, if a configuration does not hold it.
         noise_multiplier: std of the noise in the sum over the clip norm of one unit, if a
             configuration does not settle it.
+        reviewed: codes of the entries that the user has looked at and that the stated facts account
+            for; see ``unclear``.
     """
 
     adjacency: Adjacency | str | None = None
@@ -136,6 +138,7 @@ class Stated:
     unit: Unit | str | None = None
     rounds: int | None = None
     noise_multiplier: float | None = None
+    reviewed: str | None = None
 
     def in_words(self) -> dict[str, str]:
         """Return the stated facts in words, by name."""
@@ -213,6 +216,7 @@ class Trace:
         ordered: whether the rounds are in the order they ran.
         norms: for each kind of rounds, the number with each clip norm, if the format states it.
         contradictions: sentences about the user's statements that the format contradicts.
+        unclear: entries of the file that are not understood, in words; the user must review them.
 
     Raises:
         ParameterError: if neither rounds nor a run are given, or both, or if a value breaks its
@@ -236,6 +240,7 @@ class Trace:
     norms: Mapping[Rounds, Mapping[float, int]] = field(default_factory=dict)
     half: Mapping[str, float] = field(default_factory=dict)
     contradictions: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.origin, Origin):
@@ -261,6 +266,7 @@ class Trace:
                 "a trace holds rounds, or a run",
             )
         _check_texts(self.other_facts, self.missing, self.contradictions)
+        _check_texts({}, self.unclear, ())
         for rounds, norms in self.norms.items():
             require(isinstance(rounds, Rounds), "norms", rounds, "map Rounds to clip norms")
             for norm, times in norms.items():

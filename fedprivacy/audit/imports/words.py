@@ -61,17 +61,27 @@ PRIVACY = {"dp", "ldp", "cdp", "privacy", "private", "privately", "differential"
 SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
 """Words of a field that turns a part of a run on or off. YAML reads the name on as true."""
 REAL = {"actual", "real", "effective", "completed", "final", "done", "taken", "ran", "executed"}
-REAL |= {"used", "observed", "finished", "performed", "run", "trained", "empirical"}
+REAL |= {
+    "used",
+    "true",
+    "measured",
+    "observed",
+    "finished",
+    "performed",
+    "run",
+    "trained",
+    "empirical",
+}
 """Words of a number that a run had, whatever its settings say."""
 
 _ADJACENCY: tuple[str, ...] = ("adjacency", "neighboring_relation", "neighbouring_relation")
 _ADJACENCY += ("neighbor_relation", "neighbour_relation", "neighboring", "neighbouring")
 _ADJACENCY += ("neighborhood", "neighbourhood", "neighbors", "neighbours", "dp_definition")
 _ADJACENCY += ("adjacency_relation", "relation", "neighboring_datasets", "neighbouring_datasets")
-_SAMPLING: tuple[str, ...] = ("sampling", "subsampling", "sampling_method", "sampling_scheme")
-_SAMPLING += ("sampling_type", "sampling_strategy", "batch_sampling", "batch_sampler", "sampler")
-_SAMPLING += ("minibatch_sampling", "cohort_sampling", "client_sampling", "subsampling_method")
-_SAMPLING += ("batching", "batch_selection", "sampling_mode", "data_sampling", "client_selection")
+SAMPLING: tuple[str, ...] = ("sampling", "subsampling", "sampling_method", "sampling_scheme")
+SAMPLING += ("sampling_type", "sampling_strategy", "batch_sampling", "batch_sampler", "sampler")
+SAMPLING += ("minibatch_sampling", "cohort_sampling", "client_sampling", "subsampling_method")
+SAMPLING += ("batching", "batch_selection", "sampling_mode", "data_sampling", "client_selection")
 _UNIT = ("unit", "privacy_unit", "unit_of_privacy", "privacy_level", "dp_level", "granularity")
 _CLIENTS = {"client", "clients", "user", "users", "device", "devices", "silo", "site"}
 _RECORDS = {"record", "records", "sample", "samples", "example", "examples", "instance", "item"}
@@ -173,7 +183,7 @@ def _called(fields: Fields, names: tuple[str, ...]) -> list[Field]:
 
 def _sampling(draft: Draft) -> None:
     known, asked = draft.facts.get("sampling"), "sampling" in {q.name for q in draft.questions}
-    names = _SAMPLING
+    names = SAMPLING
     if draft.facts.get("unit") is not Unit.CLIENT:
         # Clients and the records of a client are drawn in different ways.
         names = tuple(each for each in names if "client" not in each and "cohort" not in each)
@@ -423,7 +433,7 @@ def _texts(fields: Fields) -> set[str]:
 def federated(fields: Fields) -> bool:
     """Return whether a file is about clients, so that its noise may be theirs or the server's."""
     machines = fields.has(
-        "accelerator", "devices", "gpus", "num_gpus", "machine_rank", "num_machines"
+        "accelerator", "devices", "gpus", "num_gpus", "machine_rank", "num_machines", "num_nodes"
     )
     for one in fields.every:
         words = {*one.name.split("_")} - ({"nodes"} if machines else set())
@@ -436,7 +446,7 @@ def federated(fields: Fields) -> bool:
     return False
 
 
-_OTHER_ROUNDS = {"epoch", "boost", "boosting", "stopping"}
+_OTHER_ROUNDS = {"decimals", "digits", "epoch", "boost", "boosting", "stopping"}
 _ALGORITHMS = {"federated", "fedavg", "fedprox", "fedavgm", "fedsgd", "scaffold", "fedadam"}
 _FEDERATED = {"client", "clients", "server", "fl", "users", "silo", "silos", "site", "sites"}
 _FEDERATED |= {"party", "parties", "collaborators", "collaborator", "hospitals", "aggregator"}

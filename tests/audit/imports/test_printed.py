@@ -114,8 +114,8 @@ def answer(path, text):
         ("Done at step 5000", "5000"),
         ("global_step=5000", "5000"),
         ("resumed from step 4000", "resumption"),
-        ("UserWarning: Poisson sampling is off", "CANNOT BE CERTIFIED"),
-        ("Using shuffled batches", "CANNOT BE CERTIFIED"),
+        ("UserWarning: Poisson sampling is off", "sampling is off"),
+        ("Using shuffled batches", "shuffled batches"),
         ("{'noise_multiplier': 0.2}", "0.2"),
     ],
 )

@@ -42,6 +42,28 @@ def test_a_line_puts_a_fact_in_doubt(text, fact, tmp_path):
 
 @pytest.mark.parametrize(
     "line",
+    [
+        "./run.sh",
+        "make train",
+        "export SIGMA=0",
+        "eval $COMMAND",
+        "bash sweep.sh",
+        "sbatch again.slurm",
+        "if [ -f last.ckpt ]; then RESUME=--resume; fi",
+    ],
+)
+def test_a_line_that_is_not_known_must_be_looked_at(line, tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(f"#!/bin/bash\n{line}\n{RUN}\n")
+    with pytest.raises(fp.ParameterError, match="not understood: ") as asked:
+        fp.audit(path, **FACTS)
+    (code,) = [one.code for one in asked.value.questions if one.code]
+    found = fp.audit(path, **FACTS, reviewed=code)
+    assert found.verdict == "HOLDS" and found.stated["reviewed"] == code
+
+
+@pytest.mark.parametrize(
+    "line",
     ["export DISABLE_DP=1", "set DP=0", "export OPACUS_DISABLE=1", "set -e\nDISABLE_NOISE=1 true"],
 )
 def test_a_variable_that_turns_privacy_off(line, tmp_path):

@@ -81,7 +81,7 @@ def _of_client(place: str) -> bool:
 def _records(draft: Draft) -> Draft:
     """Read a ``base_dp_client``: clients take noisy steps, and the unit is a record."""
     draft.take("noise_multiplier", "noise_multiplier")
-    draft.fields.all("epochs", "users_per_round", "clipping_value")
+    draft.fields.all("epochs", "users_per_round", "clipping_value", "aggregation_type")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     because = "the unit is a record, because the privacy_setting of clients clips its gradient"
     draft.know("unit", Unit.RECORD, because)

@@ -1,0 +1,293 @@
+"""Entries of a file that no reader understands: fields with unknown names, and sentences.
+
+A verdict needs that every entry of a file is understood. Entries that are not are listed, and the
+user confirms that the stated facts account for them, by a code that is made from these entries.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ...sampling.scheme import TableScheme
+from . import words
+from .counts import EPOCHS
+from .draft import Claim, Draft, name_of, tiny
+from .fields import Field, absent, as_flag, as_number, empty, of_a_test, plain_name, words_in
+from .passes import round_share
+from .sentences import Known, is_clear, known_in, unclear_in
+from .stems import STEMS as FAMILIES
+from .trace import Sampling, Stated
+from .vocabulary import COUNTING, QUALIFIERS, SHOWN, SUBJECTS
+
+LOOSE = 2.0
+"""Factor by which the accountant of another program may be loose."""
+MAX_LENGTH = 160
+"""Longest part of a sentence that is quoted."""
+_NOISES = {*words.NOISE, *words.UNCLEAR}
+_KNOWN_NAMES = {*words.NOISE, *words.UNCLEAR, *words.EPSILON, *words.DELTA, *words.ROUNDS}
+_KNOWN_NAMES |= {*words.STEPS, *words.RATE, *words.PER_EPOCH, *words.CLIENT_RATE, *words.COHORT}
+_KNOWN_NAMES |= {*words.POPULATION, *words.BATCH, *words.RECORDS, *words.CLIPS, *EPOCHS}
+
+
+def fields_in(fields: Iterable[Field], known: Known) -> list[str]:
+    """Return the fields that are not understood, in words."""
+    found: dict[str, None] = {}
+    for one in fields:
+        if not _is_clear(one, known):
+            found[str(one)] = None
+    return list(found)
+
+
+def entries(fields: Iterable[Field], texts: Iterable[str], known: Known) -> list[str]:
+    """Return the entries of a file that are not understood: fields, then sentences."""
+    said = unclear_in(texts, known)
+    return [*fields_in(fields, known), *(repr(each[:MAX_LENGTH]) for each in said)]
+
+
+def of_draft(draft: Draft, stated: Stated, claim: Claim) -> list[str]:
+    """Return the entries of a draft that are not understood, and that no question is about.
+
+    They are listed as if only the file gave facts, so that the list stays the same whatever the
+    user states. It is empty if all entries are understood with the stated facts.
+    """
+    judged = draft.facts.get("epsilon") if claim is None or claim[0] is None else claim[0]
+    facts = dict(draft.facts)
+    for name in ("rounds", "noise_multiplier"):
+        facts.setdefault(name, getattr(stated, name))
+    if isinstance(stated.sampling, TableScheme):
+        facts["sampling_probability"] = round_share(stated.sampling)
+    drawn = name_of(stated.sampling) or draft.facts.get("sampling")
+    every, own = draft.fields.every, draft.facts.get("epsilon")
+    known = known_in(every, facts, judged and LOOSE * judged)
+    # Opacus replaces a loader that shuffles by one that draws Poisson batches.
+    shuffled = drawn in (Sampling.SHUFFLED, Sampling.EVERYONE) or words.says(draft.fields, "opacus")
+    known = known._replace(shuffled=shuffled)
+    if not _spent(draft, judged) and not _entries(draft, known):
+        return []
+    strict = known_in(every, draft.facts, own and LOOSE * own, unknown=0.0)
+    return [*_spent(draft, judged), *_entries(draft, strict)]
+
+
+def _entries(draft: Draft, known: Known) -> list[str]:
+    others = [draft.shuffles, draft.unclipped, *(draft.enlarged or ())[:1]]
+    about = [question.why for question in draft.questions]
+    quoted = " ".join([*about, *draft.lasting, *map(str, others)])
+    found = entries(draft.fields.unread(), draft.texts, known)
+    found += [repr(each[:MAX_LENGTH]) for each in dict.fromkeys(draft.lines)]
+    return [*_elsewhere(draft), *(each for each in found if not _is_quoted(each, quoted))]
+
+
+_AMBIGUOUS = {"uniform", "random", "iid", "sampler", "sampling", "batch", "default", "standard"}
+"""Words for a sampling that the user is asked about anyway."""
+
+
+def _elsewhere(draft: Draft) -> list[str]:
+    """Return fields that a reader knows by name, but whose place or text it does not."""
+    used = draft.fields.used.values()
+    noises = {*words.NOISE, *words.UNCLEAR}
+    found = [one for one in used if one.name in noises and not draft.about_the_run(one)]
+    found += [
+        one
+        for one in used
+        if one.name in words.SAMPLING
+        and isinstance(one.value, str)
+        and draft.about_the_run(one)
+        and words.sampling_in(one.value) is None
+        and not {*_words(one.value)} <= _AMBIGUOUS
+    ]
+    found = [one for one in found if one != draft.shuffles]
+    return [str(one) for one in found if not empty(one.value) or as_number(one.value) == 0]
+
+
+_NAMED = re.compile(r"'?[-\s\"'\\]*([A-Za-z][\w.-]{2,60})[\"'\\]*\s?[=:]")
+
+
+def _is_quoted(entry: str, quoted: str) -> bool:
+    """Return whether a question is about an entry already."""
+    name = _NAMED.match(entry) if entry.startswith(("'", '"')) else None
+    return entry in quoted or (name is not None and f"{plain_name(name[1])} =" in quoted)
+
+
+_SPENT = {"spent", "consumed", "used", "accumulated", "actual", "real", "true", "far", "current"}
+
+
+def _spent(draft: Draft, judged: float | None) -> list[str]:
+    """Return the fields with an epsilon above the judged one, which the run may have spent."""
+    if judged is None:
+        return []
+    return [
+        str(one)
+        for one in draft.fields.every
+        if words_in(one.name) & {"epsilon", "eps"}
+        and words_in(one.name) & _SPENT
+        and draft.about_the_run(one)
+        and not tiny(one)
+        and (as_number(one.value) or 0.0) > LOOSE * judged
+    ]
+
+
+_CURVES = {"lr", "loss", "acc", "accuracy", "time", "epsilon", "eps", "epoch"}
+
+
+def name_is_clear(name: str) -> bool:
+    """Return whether a column of a table of rounds is known to be about something else."""
+    named = _words(name)
+    if plain_name(name) in _NAMES:
+        return True
+    known = all(_is_known(word) or word in _CURVES for word in named)
+    return known and any(word in SUBJECTS or word in _CURVES for word in named)
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name without numbers: layer1 is a layer."""
+    bare = (word.rstrip("0123456789") or word for word in plain_name(name).split("_"))
+    return [word for word in bare if word and not word.isdecimal()]
+
+
+_NAMES = {
+    "secure_mode",
+    "secure_rng",
+    "is_secure_generator",
+    "noise_seed",
+    "alphas",
+    "orders",
+    "run",
+    "runs_dir",
+}
+_NAMES |= {"run_id", "run_name", "run_tag", "trial_id", "trial_name", "user", "users", "nodes"}
+_NAMES |= {"num_participants", "participants", "num_parties", "parties", "release_checkpoints"}
+_NAMES |= {"per_example_max_grad_norm", "per_sample_max_grad_norm", "max_norm", "adam_epsilon"}
+_NAMES |= {
+    "layer_norm_eps",
+    "rms_norm_eps",
+    "eps_error",
+    "delta_error",
+    "number",
+    "c",
+    "n",
+    "grad_norm",
+}
+_NAMES |= {"value", "weighting", "gradient_checkpointing", "drop_last", "norm_first", "layer_norm"}
+_NAMES |= {"rms_norm", "group_norm", "target_modules", "target_port", "d_model", "nhead"}
+"""Names that are known whole, although a word of them is not."""
+_COUNTS = {
+    "runs",
+    "trials",
+    "seeds",
+    "folds",
+    "repeats",
+    "repeat",
+    "restarts",
+    "replicas",
+    "models",
+}
+_COUNTS |= {"microbatch", "microbatches", "accumulation", "accum", "nodes", "gpus", "processes"}
+_COUNTS |= {"passes", "devices", "world", "replicas"}
+_OTHERS = {"hub", "repo", "report", "label", "labels", "image", "input", "inputs"}
+"""Words of fields that are about other noise or other secrets."""
+_NOT_SWITCHES = words.SWITCHES | words.PRIVACY | {"noise", "noisy", "poisson", "clip", "secure"}
+
+
+def _is_clear(one: Field, known: Known) -> bool:
+    if one.name in _NOISES and as_number(one.value) not in (None, known.noise):
+        return known.noise is None
+    if one.name in _KNOWN_NAMES or isinstance(one.value, dict) or absent(one.value):
+        return True
+    named = _words(one.name)
+    if any(stem.begins.match(word) for stem in FAMILIES for word in named):
+        # ``stems`` has looked at it.
+        return True
+    # ``_spent`` and ``stems`` look at every epsilon.
+    if {*named} & {"epsilon", "eps"}:
+        return True
+    named = [word for word in named if not (known.shuffled and word.startswith("shuffl"))]
+    if not named:
+        return True
+    # A part that is off changes no fact, if it is no switch of privacy. One of a kind is one run.
+    off = as_flag(one.value) is False
+    off = off and not ({*_words(one.place)} & _NOT_SWITCHES and not {*named} & _OTHERS)
+    single = as_number(one.value) == 1 or (isinstance(one.value, list) and len(one.value) == 1)
+    if off or ({*named} & (_COUNTS | COUNTING) and single):
+        return True
+    if one.name == "t":
+        return known.rounds >= (as_number(one.value) or math.inf)
+    shown = of_a_test(one) or bool({*_words(one.place)} & SHOWN)
+    if one.name not in _NAMES and not _name_is_clear(one, named, shown=shown):
+        return _restates(one, known)
+    return _value_is_clear(one, named, known)
+
+
+def _restates(one: Field, known: Known) -> bool:
+    """Return whether a text has only words that restate settings, such as mechanism: gaussian."""
+    if not isinstance(one.value, str) or as_number(one.value) is not None:
+        return False
+    if one.name in ("accountant", "accounting") and as_flag(one.value) is None:
+        return {*_words(one.value)} <= _ACCOUNTANTS
+    if as_flag(one.value) is not None or {*_words(one.value)} <= _BARE:
+        return False
+    if {*_words(one.value)} <= _CONSTANT:
+        return bool({*_words(one.name)} & {"schedule", "scheduler", "type", "kind", "mode"})
+    return is_clear(f"privacy {one.name} {one.value}", known)
+
+
+_ACCOUNTANTS = {
+    "none",
+    "rdp",
+    "prv",
+    "gdp",
+    "pld",
+    "moments",
+    "renyi",
+    "zcdp",
+    "opacus",
+    "accountant",
+}
+_CONSTANT = {"constant", "fixed", "static", "flat"}
+_BARE = {"sgd", "adam", "none", "basic", "simple", "local", "standard"}
+"""Words that may name a run without privacy."""
+
+
+def _is_known(word: str) -> bool:
+    return word in SUBJECTS or word in QUALIFIERS or (len(word) == 1 and word not in "cqz")
+
+
+def _name_is_clear(one: Field, named: list[str], *, shown: bool) -> bool:
+    if not shown and {*named} & COUNTING:
+        return False
+    if not all(map(_is_known, named)):
+        return False
+    if any(word in SUBJECTS for word in named):
+        return True
+    # A name such as type completes the name of its part.
+    place = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0].rpartition(".")[2])
+    parent = _words(place)
+    if plain_name(place) in _KNOWN_NAMES:
+        return True
+    if any(word in SUBJECTS for word in parent):
+        return all(map(_is_known, parent))
+    if parent and words.PRIVACY & {*parent}:
+        return as_flag(one.value) is True and {*named} <= words.SWITCHES
+    return False
+
+
+def _value_is_clear(one: Field, named: list[str], known: Known) -> bool:
+    if "seed" in named:
+        return as_number(one.value) is not None or bool(_SEED.match(str(one.value)))
+    if {*named} & SHOWN:
+        return True
+    if {*named} & {"state", "status"} and {*_words(str(one.value)[:80])} <= _ENDED:
+        return True
+    return all(is_clear(text, known, free=True) for text in _texts(one.value))
+
+
+_SEED = re.compile(r"an integer of|\$\{?\w+\}?$|true$|false$|auto$", re.IGNORECASE)
+_ENDED = {"finished", "complete", "completed", "crashed", "failed", "killed", "success", "done"}
+"""Words for a run that ended; one that crashed released fewer sums."""
+
+
+def _texts(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, str)]
