@@ -4,7 +4,8 @@
     python benchmarks/against.py --base 49f03f22 --only import,rounds --repeat 5
     python benchmarks/against.py --base 49f03f22 --save
 
-The base is checked out into a folder of its own and asked with this interpreter. Each question is
+The base is checked out into a folder and installed into an environment of its own, with the pins of
+this commit. Each question is
 asked by a new process, base and now in turn, so no cache answers and both see the same load. The
 table has the least processor seconds, the peak memory and the ratio. Every question varies its
 input with the number of the turn; both sides get the same input. ``--save`` writes the table to
@@ -15,11 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from against_questions import EVERY_MODULE, HEAD, QUESTIONS
 
@@ -28,28 +33,49 @@ RESULTS = ROOT / "benchmarks" / "results" / "against.md"
 COLUMNS = "| question | base s | now s | ratio | base MB | now MB | largest change |\n"
 
 
-def ask(tree: Path, folder: Path, question: str, turn: int, limit: float) -> list[float] | None:
-    """Return (value, processor seconds, MB) of one question, None after the time limit."""
-    own = {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    own["PYTHONDONTWRITEBYTECODE"] = ""
-    folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", HEAD + question, str(turn), str(folder)]
-    try:
+class Side(NamedTuple):
+    """One of the two sides: its source, the interpreter of its environment, a folder for files."""
+
+    tree: Path
+    python: str
+    folder: Path
+
+    def ask(self, question: str, turn: int, limit: float) -> list[float] | None:
+        """Return (value, processor seconds, MB) of one question, None after the limit."""
+        own = {"PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": ""}
+        own |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self.folder.mkdir(exist_ok=True)
+        command = [self.python, "-c", HEAD + question, str(turn), str(self.folder)]
+        # In processor time, so that other work on the machine ends no question.
+        most = (math.ceil(limit), math.ceil(limit) + 5)
         found = subprocess.run(
             command,
             env=os.environ | own,
-            cwd=tree,
+            cwd=self.tree,
             capture_output=True,
             text=True,
-            timeout=limit,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, most),
         )
-    except subprocess.TimeoutExpired:
-        return None
-    if found.returncode:
-        print(f"{tree}: {found.stderr.strip().splitlines()[-1]}", file=sys.stderr)
-        return None
-    value: list[float] = json.loads(found.stdout.splitlines()[-1])
-    return value
+        if found.returncode == -signal.SIGXCPU:
+            return None
+        if found.returncode:
+            print(f"{self.tree}: {found.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+            return None
+        value: list[float] = json.loads(found.stdout.splitlines()[-1])
+        return value
+
+
+def base_of(commit: str, folder: Path) -> Side:
+    """Check a commit out, install it into an environment of its own, and return it."""
+    tree, home = folder / "base", folder / "environment"
+    git = ["git", "-C", str(ROOT), "worktree", "add", "-q", "--detach"]
+    subprocess.run([*git, str(tree), commit], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    python = str(home / "bin" / "python")
+    install = [python, "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt")]
+    # The checker of certificates needs python-flint.
+    subprocess.run([*install, str(tree), "python-flint"], check=True)
+    return Side(tree, python, folder / "of-base")
 
 
 def main() -> None:
@@ -58,40 +84,41 @@ def main() -> None:
     parser.add_argument("--base", default="49f03f22", help="the other commit")
     parser.add_argument("--repeat", type=int, default=3, help="turns of each question")
     parser.add_argument("--only", default="", help="parts of the names of questions, by commas")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds for one question")
+    parser.add_argument(
+        "--limit", type=float, default=120.0, help="processor seconds for one question"
+    )
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     given = parser.parse_args()
     wanted = [part for part in given.only.split(",") if part]
     chosen = {n: q for n, q in QUESTIONS.items() if not wanted or any(w in n for w in wanted)}
-    with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder) / "base"
-        git = ["git", "-C", str(ROOT)]
-        subprocess.run(
-            [*git, "worktree", "add", "-q", "--detach", str(base), given.base], check=True
-        )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         try:
-            sides = [(base, Path(folder) / "of-base"), (ROOT, Path(folder) / "of-now")]
+            base = base_of(given.base, folder)
+            sides = [base, Side(ROOT, sys.executable, folder / "of-now")]
             # The first process of each side compiles its files, which no question should count.
-            for tree, own in sides:
-                ask(tree, own, EVERY_MODULE, 0, given.limit)
+            for side in sides:
+                side.ask(EVERY_MODULE, 0, given.limit)
             lines = [COLUMNS + "|---|---|---|---|---|---|---|"]
             print(lines[0])
             for name, question in chosen.items():
                 lines.append(row(name, question, sides, given))
                 print(lines[-1], flush=True)
         finally:
-            subprocess.run([*git, "worktree", "remove", "--force", str(base)], check=True)
+            remove = ["git", "-C", str(ROOT), "worktree", "remove", "--force"]
+            subprocess.run([*remove, str(folder / "base")], check=True)
     if given.save:
         RESULTS.write_text("\n".join(lines) + "\n")
 
 
-def row(name: str, question: str, sides: list[tuple[Path, Path]], given: argparse.Namespace) -> str:
-    """Return one line of the table; a side that fails once or is late is not asked again."""
+def row(name: str, question: str, sides: list[Side], given: argparse.Namespace) -> str:
+    """Return one line of the table; a side that fails or is late once is not asked again."""
     turns: list[list[list[float] | None]] = []
     for turn in range(given.repeat):
         late = [any(pair[k] is None for pair in turns) for k in (0, 1)]
+        asked = zip(sides, late, strict=True)
         turns.append(
-            [None if late[k] else ask(*sides[k], question, turn, given.limit) for k in (0, 1)]
+            [None if gone else one.ask(question, turn, given.limit) for one, gone in asked]
         )
     late = [any(pair[k] is None for pair in turns) for k in (0, 1)]
     seconds, memory = (

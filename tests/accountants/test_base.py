@@ -104,11 +104,11 @@ def test_there_are_many_settings():
 
 
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 4))]
+    "part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3, 40, 41, 42, 43))]
 )
 def test_no_two_certificates_cross(part):
     """Every upper end above every lower end, also at a larger delta."""
-    for run, facts in EVERY[part::40]:
+    for run, facts in EVERY[part::80]:
         deltas = (0.0, 1e-9, 0.02)
         found = [
             [
