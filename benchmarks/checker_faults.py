@@ -242,7 +242,19 @@ FAULTS = (
     (
         "an attained sensitivity from above",
         "mechanisms/correlated.py",
-        "witness = Witness(Gdp(lower), _WITNESS)",
-        "witness = Witness(Gdp(upper * (1.0 + 1e-9)), _WITNESS)",
+        "witness = Witness(Gdp(lower), _WITNESS, free=True)",
+        "witness = Witness(Gdp(upper * (1.0 + 1e-9)), _WITNESS, free=True)",
+    ),
+    (
+        "rest after a round without its blocked rounds",
+        "mechanisms/conditional.py",
+        "blocked = self.separation * math.log1p",
+        "blocked = math.log1p",
+    ),
+    (
+        "a place more in every epoch of new bins",
+        "mechanisms/conditional.py",
+        "/ self.places, 1.0))",
+        "/ (self.places + 1), 1.0))",
     ),
 )

@@ -53,7 +53,8 @@ def settings() -> list[Setting]:
         noise_multiplier=2.0, clip_norm=1.0, dimension=100, cohort=10, bits=16, topped_up=True
     )
     noise = G(noise_multiplier=2.0)
-    root = fp.factors.SquareRootToeplitz()
+    root, plain = fp.factors.SquareRootToeplitz(), fp.factors.Identity()
+    anew = fp.MinimumSeparation(1, at_most=4)
     return [
         (noise.sampled(fp.Poisson(0.1)) * 20, "add_remove", "aggregate"),
         (noise.sampled(fp.Poisson(0.1)) * 20, "replace_one", "aggregate"),
@@ -88,12 +89,17 @@ def settings() -> list[Setting]:
             "aggregate",
         ),
         (correlated(root, 20, epochs).sampled(fp.RandomAllocation(5)), "zero_out", "aggregate"),
+        (correlated(root, 20, epochs).sampled(fp.Poisson(0.1)), "zero_out", "aggregate"),
+        (correlated(root, 20, spaced).sampled(fp.Poisson(0.1)), "zero_out", "aggregate"),
+        (correlated(plain, 20, spaced).sampled(fp.Poisson(0.1)), "zero_out", "aggregate"),
+        (correlated(root, 20, anew).sampled(fp.RandomAllocation(5)), "zero_out", "aggregate"),
+        (correlated(plain, 20, anew).sampled(fp.RandomAllocation(5)), "zero_out", "aggregate"),
         (whole.sampled(fp.Poisson(0.1)) * 20, "add_remove", "aggregate"),
         (skellam.sampled(fp.Poisson(0.1)) * 20, "add_remove", "aggregate"),
     ]
 
 
-NUMBER = 23
+NUMBER = 28
 """Number of these runs."""
 
 
@@ -191,7 +197,7 @@ def same(run: Any, before: dict[str, Any]) -> bool:
     return bool(run.privacy_loss(*facts).curve == other.privacy_loss(*facts).curve)
 
 
-QUICK = 0.6
+QUICK = 1.5
 """Largest processor time, in seconds, of the proof of a certificate that is changed."""
 
 

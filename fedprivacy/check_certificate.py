@@ -48,7 +48,8 @@ ZERO, TINY = arb(0), arb(2) ** -110
 MOST_ATOMS, MOST_WAYS, CELLS, MOST_CUTS, MOST_MOVE = 40, 16, 64, 1 << 14, 100
 FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
-MOST_CELLS_OF_A_PROFILE = 200_000
+MOST_CELLS_OF_A_PROFILE = 1 << 20
+CELL = 0.02  # about the length of a cell of outcomes
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -1285,7 +1286,7 @@ def _integers(kind: str, f: Tree, adjacency: str, observer: str, small: float) -
 # correlated noise with units that are drawn in secret
 
 
-PARTS, POINTS_OF_LINE = 512, 320
+PARTS, POINTS_OF_LINE, FEW_POINTS, MOST_ROWS, MOST_KINDS = 512, 640, 48, 64, 12
 
 
 def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Known:
@@ -1295,25 +1296,36 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
     rounds = _whole(1, 10**6, noise, "rounds")
     rule, kind = _rule(noise["participation"], rounds), scheme["type"]
     column, drawn = _column(noise["factor"], rounds), _fields(scheme)
-    free = rule.together and noise["participation"]["fields"]["at_most"] is None
-    once = noise["participation"]["type"] == "SingleParticipation"
+    named = noise["participation"]["type"], _fields(noise["participation"]).get("at_most")
+    free = named == ("FixedEpochs", None)
     if kind == "RandomAllocation":
         t = _whole(1, 2**53, drawn, "rounds_per_epoch")
         _one_of((1,), {"take": 1} | drawn, "take")
-        if (free or once) and t == rule.gap:
+        spread = named[0] == "MinimumSeparation" and rule.gap == 1 and rule.most < rounds
+        if (free or named[0] == "SingleParticipation") and t == rule.gap:
             way: Callable[[list[list[arb]], arb], Known] = partial(
                 _bins, rule.gap, f.get("levels"), small
             )
-        elif rule.gap == 1 and not rule.together and t == rounds and rule.most < rounds:
+        elif spread and t * rule.most == rounds > t:
+            way = partial(_by_rows, OnceAnEpoch(t), small)
+        elif spread and t == rounds:
             way = partial(_some, rule.most, small)
         else:
             raise Refused("this allocation of rounds is not covered")
-    elif not free or kind not in DRAWN or kind == "Shuffled":
-        raise Refused("this draw of rounds of correlated noise is not covered")
-    elif column is not None and _bands(column) <= rule.gap:
+    elif (
+        free
+        and kind in DRAWN.keys() - {"Shuffled"}
+        and column is not None
+        and _bands(column) <= rule.gap
+    ):
         return _cyclic(noise, scheme, rule, column, adjacency, observer, small)
-    elif kind == "Poisson" and rule.gap == 1:
-        way = partial(_line, _chance(drawn, "probability"), small)
+    elif kind == "Poisson" and (free or named == ("MinimumSeparation", None)):
+        q = _chance(drawn, "probability")
+        if free and rule.gap > 1:
+            _check_groups(rule, scheme, adjacency)
+            way = partial(_in_groups, rule.gap, q, small)
+        else:
+            way = partial(_by_rows, Repeated(q, rule.gap), small)
     else:
         raise Refused("this draw of rounds of correlated noise is not covered")
     stays = dict(_fields(noise["participation"]), apart=True)
@@ -1330,6 +1342,13 @@ def _bands(column: list[arb]) -> int:
     return max(i for i, x in enumerate(column) if not _is_zero(x)) + 1
 
 
+def _check_groups(rule: Rule, scheme: Tree, adjacency: str) -> None:
+    """Refuse the removal of a unit if the groups of others may depend on it."""
+    apart = scheme["type"] == "Poisson" and rule.apart
+    if adjacency == "add_remove" and rule.gap > 1 and not apart:
+        raise Refused("the group of a unit may depend on other units")
+
+
 def _cyclic(
     noise: Tree,
     scheme: Tree,
@@ -1340,12 +1359,7 @@ def _cyclic(
     small: float,
 ) -> Known:
     """Return the pairs if groups take turns: each round is one Gaussian of a whole column."""
-    if (
-        adjacency == "add_remove"
-        and rule.gap > 1
-        and not (scheme["type"] == "Poisson" and rule.apart)
-    ):
-        raise Refused("the group of a unit may depend on other units")
+    _check_groups(rule, scheme, adjacency)
     z = arb(_noise(noise)) / _squares(column).sqrt()
     one = Sum(_node("Gdp", mu=1 / z), _node("Gdp", mu=2 / z), z)
     count = -(-len(column) // rule.gap)
@@ -1366,7 +1380,7 @@ def _bins(places: int, named: Any, small: float, rows: list[list[arb]], z: arb) 
     for k in reversed(range(n // 2)):
         near[k] = near[k].max(near[k + 1])
     levels = _levels_of(named, n, near)
-    above = [_tree(levels, near[0], 1, small)] if levels else []
+    above = [*_trees(levels, near[0], small)] if levels else []
     below: list[Parts] = []
     if all(x >= 0 for row in rows for x in row):
         sums = [sum(row, ZERO) for row in gram]
@@ -1423,6 +1437,16 @@ def _tree(levels: list[tuple[int, arb]], leaf: arb, side: int, small: float) -> 
     return [*root, (_node("Averages", levels=grown, side=side, small=small), 1)]
 
 
+def _trees(levels: list[tuple[int, arb]], leaf: arb, small: float) -> Iterator[Parts]:
+    """Yield the pair of a tree with its root's factor in one law, and both composed."""
+    composed = _tree(levels, leaf, 1, small)
+    *root, (tree, _) = composed
+    if root:
+        whole = [[1, levels[0][1].max(ZERO)], *tree["fields"]["levels"]]
+        yield [(_node("Averages", levels=whole, side=1, small=small), 1)]
+    yield composed
+
+
 def _some(count: int, small: float, rows: list[list[arb]], z: arb) -> Known:
     """Return the pairs if a unit draws ``count`` of all rounds."""
     gram = _kernel(rows, len(rows[0]), z)
@@ -1436,53 +1460,310 @@ def _some(count: int, small: float, rows: list[list[arb]], z: arb) -> Known:
     )
 
 
-def _line(q: arb, small: float, rows: list[list[arb]], z: arb) -> Known:
-    """Return the pairs of Poisson sampling in every round, in one dimension (Theorem F, Lemma G).
+@dataclass(frozen=True)
+class Repeated:
+    """A unit takes part with a chance of ``q``, unless it did in the ``gap`` - 1 rounds before."""
 
-    The upper one moves by norms of columns, the lower one along the sum of all columns.
+    q: arb
+    gap: int = 1
+
+    def blocks(self, rounds: int) -> list[range]:
+        """Return ranges of rounds; the unit is in at most one of each."""
+        return [range(j, j + 1) for j in range(rounds)]
+
+    def log_mean(self, tilt: Any, products: list[Any], exp: Callable[[Any], Any]) -> list[Any]:
+        """Return factors: their product is at least E e^{tilt X}, X the unit's sum of products."""
+        return [1 + (exp(tilt * x) - 1) * self.q for x in products]
+
+    def sums(self, steps: list[int]) -> arb_poly:
+        """Return the law of the unit's sum of steps."""
+        free = [arb_poly([1]), *[arb_poly([0])] * (len(steps) + self.gap)]
+        for i, step in enumerate(steps):
+            _in_time()
+            free[i + 1] += free[i] * (1 - self.q)
+            free[i + self.gap] += free[i].left_shift(step) * self.q
+        return sum(free[len(steps) :], arb_poly([0]))
+
+    def chance(self, gram: list[list[arb]], j: int, far: arb, company: arb, z: arb) -> arb:
+        """Return a bound on the chance of round j, given likely rows before; see ``_chances``."""
+        square = gram[j][j]
+        log = far * square.sqrt() / z + (2 * company - square) / (2 * z * z)
+        odds = self.q / (1 - self.q) ** self.gap * (ZERO if _is_zero(square) else log).exp()
+        return odds / (1 + odds)
+
+
+@dataclass(frozen=True)
+class OnceAnEpoch:
+    """A unit takes part in one round of every epoch of ``places`` rounds, drawn anew."""
+
+    places: int
+
+    def blocks(self, rounds: int) -> list[range]:
+        """Return ranges of rounds; the unit is in at most one of each."""
+        return [range(j, j + self.places) for j in range(0, rounds, self.places)]
+
+    def log_mean(self, tilt: Any, products: list[Any], exp: Callable[[Any], Any]) -> list[Any]:
+        """Return factors: their product is at least E e^{tilt X}, X the unit's sum of products."""
+        every = self.blocks(len(products))
+        return [sum(exp(tilt * products[s]) for s in e) / self.places for e in every]
+
+    def sums(self, steps: list[int]) -> arb_poly:
+        """Return the law of the unit's sum of steps."""
+        law = arb_poly([1])
+        for epoch in self.blocks(len(steps)):
+            _in_time()
+            one = sum((arb_poly([1]).left_shift(steps[j]) for j in epoch), arb_poly([0]))
+            law *= one * (arb(1) / self.places)
+        return law
+
+    def chance(self, gram: list[list[arb]], j: int, far: arb, company: arb, z: arb) -> arb:
+        """Return a bound on the chance of round j, given likely rows before; see ``_chances``."""
+        every = self.blocks(len(gram))
+        own = every[j // self.places]
+        means = [sum((gram[r][s] for r in own), ZERO) / self.places for s in range(len(gram))]
+        centre = sum((means[s] for s in own), ZERO) / self.places
+        apart = (gram[j][j] - 2 * means[j] + centre).max(ZERO).sqrt()
+        away = sum((_most(means[s] for s in e) for e in every if e != own), ZERO)
+        square = sum((gram[s][s] for s in own), ZERO) / self.places
+        log = far * apart / z + (2 * company + 2 * away - gram[j][j] + square) / (2 * z * z)
+        return (log.exp() / self.places).min(arb(1))
+
+
+Draw = Repeated | OnceAnEpoch
+
+
+def _most(values: Iterable[arb]) -> arb:
+    """Return the largest upper end."""
+    return arb(max(x.upper() for x in values))
+
+
+def _by_rows(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> Known:
+    """Return the pairs of rounds that are drawn again and again (Theorems F, G, H, I)."""
+    return _of_columns(draw, small, [[abs(x) for x in row] for row in rows], rows, z)
+
+
+def _in_groups(groups: int, q: arb, small: float, rows: list[list[arb]], z: arb) -> Known:
+    """Return the pairs of Poisson sampling of groups in turns.
+
+    Above: the largest entries of any group, without the rows before its first round. Below: the
+    first group.
     """
-    if q == 1:
+    rounds = len(rows[0])
+    found = [[ZERO] * -(-rounds // groups) for _ in rows]
+    for group in range(min(groups, rounds)):
+        own = [[abs(x) for x in row[group::groups]] for row in rows]
+        late = group if len(rows) == rounds else 0
+        late = late if all(_is_zero(x) for row in own[:late] for x in row) else 0
+        for i, row in enumerate(own[late:]):
+            found[i][: len(row)] = [x.max(y) for x, y in zip(found[i], row, strict=False)]
+    first = [row[::groups] for row in rows]
+    return _of_columns(Repeated(q), small, found, first, z)
+
+
+def _of_columns(
+    draw: Draw, small: float, above: list[list[arb]], below: list[list[arb]], z: arb
+) -> Known:
+    """Return the pairs of a draw of columns.
+
+    Args:
+        draw: how a unit's columns are drawn.
+        small: largest probability that may be left out.
+        above: a matrix, entries of at least 0, that dominates the factor.
+        below: columns that a unit attains.
+        z: noise multiplier.
+    """
+    if isinstance(draw, Repeated) and draw.q == 1:
         return Known(())
-    columns = list(zip(*rows, strict=True))
-    norms = [_squares(column).sqrt() for column in columns]
-    line, lost = _moved(norms, q, 1, small, z)
-    total = [sum(row, ZERO) for row in rows]
+    ways: list[Parts] = []
+    trusts = ["Theorem H", "Theorem I"]
+    if isinstance(draw, Repeated):
+        trusts = ["Theorem F", "Lemma G", *trusts]
+        norms = [_squares(column).sqrt() for column in zip(*above, strict=True)]
+        ways.append(_moved(norms, Repeated(draw.q), 1, small, z))
+    else:
+        ways.append(_each_known(draw, above, z))
+    if len(above[0]) <= MOST_ROWS:
+        ways.append(_row_by_row(draw, small, above, z))
+    total, columns = [sum(row, ZERO) for row in below], zip(*below, strict=True)
     along = [sum(map(operator.mul, column, total), ZERO) for column in columns]
-    shown: tuple[Parts, ...] = ()
+    shown: list[Parts] = []
     if all(x > 0 for x in along):
         moves = [x / _squares(total).sqrt() for x in along]
-        shown = ([(_moved(moves, q, -1, small, z)[0], 1)],)
-    return Known(([(line, 1)],), shown, lost, trusts=("Theorem F", "Lemma G"))
+        shown = [_moved(moves, draw, -1, small, z, fine) for fine in (1, 2)]
+    return Known(tuple(ways), tuple(shown), trusts=tuple(trusts))
 
 
-def _moved(moves: list[arb], q: arb, side: int, small: float, z: arb) -> tuple[Tree, arb]:
-    """Return a sum of moves, each with a chance of q, against none, and the chance left out.
+def _each_known(draw: OnceAnEpoch, rows: list[list[arb]], z: arb) -> Parts:
+    """Return the pair if the unit's round of every epoch is known: the worst ones."""
+    columns = list(zip(*rows, strict=True))
+    every, square = draw.blocks(len(columns)), ZERO
+    for epoch in every:
+        _in_time()
+        products = (
+            [sum(map(operator.mul, columns[j], column), ZERO) for column in columns] for j in epoch
+        )
+        square += _most(sum((_most(row[s] for s in e) for e in every), ZERO) for row in products)
+    return [(_node("Gdp", mu=square.sqrt() / z), 1)]
+
+
+def _moved(moves: list[arb], draw: Draw, side: int, small: float, z: arb, fine: int = 1) -> Parts:
+    """Return a sum of moves of drawn rounds against none, and the chance left out.
 
     Moves are rounded up (side 1) or down to multiples of a unit, and rare sums are left out or 0.
     """
-    unit, law = arb(max(x.upper() for x in moves)) / PARTS, arb_poly([1])
-    for x in moves:
-        whole = (x / unit).upper().ceil() if side > 0 else (x / unit).lower().floor()
-        steps = whole.unique_fmpz()
-        if steps is None:
-            raise Undecided("a column of the factor")
-        count = max(int(steps), 1) if side > 0 else int(steps)
-        law *= arb_poly([1 - q, *[0] * (count - 1), q] if count > 0 else [1])
-    weights, top, rest = law.coeffs(), len(law.coeffs()), ZERO
-    while rest + weights[top - 1] < small:
-        top, rest = top - 1, rest + weights[top - 1]
-    wide, found = max(1, top // POINTS_OF_LINE), {0: weights[0]}
-    for k in range(1, top):
-        at = -(-k // wide) * wide if side > 0 else k // wide * wide
-        found[at] = found.get(at, ZERO) + weights[k]
-    kept = arb(1)
+    unit = _unit_of(moves, side) / fine
+    law = draw.sums([_steps(x / unit, side) for x in moves]).coeffs()
+    return _line(law, unit / z, side, small, POINTS_OF_LINE * fine)
+
+
+def _unit_of(moves: Iterable[arb], side: int) -> arb:
+    """Return about the largest of some moves over ``PARTS``, so that it is ``PARTS`` steps."""
     if side > 0:
-        kept = 1 - rest
+        return _most(moves) / PARTS * (1 + TINY)
+    return arb(max(x.lower() for x in moves)) / PARTS * (1 - TINY)
+
+
+def _steps(x: arb, side: int) -> int:
+    """Return a number rounded up (side 1), to at least 1 if it may be above 0, or down."""
+    whole = (x.upper().ceil() if side > 0 else x.lower().floor()).unique_fmpz()
+    if whole is None:
+        raise Undecided("an entry of the factor")
+    return max(int(whole), 0)
+
+
+def _line(
+    law: list[arb], unit: arb, side: int, small: float, points: int, few: int = FEW_POINTS
+) -> Parts:
+    """Return shifts by multiples of a unit against none, and the chance left out.
+
+    More than ``few`` shifts are rounded up (side 1) or down to about ``points`` of them, which
+    loses more or less (Lemma G).
+    """
+    top, rest = len(law), ZERO
+    while top > 1 and rest + law[top - 1] < small:
+        top, rest = top - 1, rest + law[top - 1]
+    dense = sum(1 for w in law[:top] if not _is_zero(w)) > few
+    wide, found = max(1, top // points) if dense else 1, {0: law[0]}
+    for k in range(1, top):
+        at = -(-k // wide) if side > 0 else k // wide
+        found[at] = found.get(at, ZERO) + law[k]
+    if side > 0:
+        found = {k: w / (1 - rest) for k, w in found.items()}
     else:
         found[0] += rest
-    listed = [[w / kept, k * unit / z] for k, w in found.items() if not _is_zero(w)]
-    line = _node("GaussianMix", std=arb(1), p=listed, q=[[arb(1), ZERO]])
-    return line, arb(rest.upper())
+    listed = [[w, k] for k, w in found.items() if not _is_zero(w)]
+    line = (_node("Shifts", unit=unit * wide, law=listed, dense=dense), 1)
+    return [line, (_node("Unlikely", chance=arb(rest.upper())), 1)] if side > 0 else [line]
+
+
+def _row_by_row(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> Parts:
+    """Return the pairs of the rows, given likely rows before, and the chance of unlikely ones."""
+    unit, share = _unit_of((x for row in rows for x in row), 1), small / (2 * len(rows))
+    steps = [[_steps(x / unit, 1) for x in row] for row in rows]
+    chances = _chances(draw, small / 2, rows, z)
+    found: Parts = [(_node("Unlikely", chance=arb(small / 2)), 1)]
+    every = [_tails(draw, *one) for one in zip(steps, chances, strict=True)]
+    for few in _alike_rows(every):
+        law = _worst(few)
+        line, rest = _line(law, unit / z, 1, share, 4 * FEW_POINTS, FEW_POINTS // 4)
+        if len(line[0]["fields"]["law"]) > 4:
+            line = (_node("ShiftedCells", small=share, **line[0]["fields"]), 1)
+        found += [(tree, n * len(few)) for tree, n in (line, rest)]
+    return found
+
+
+def _alike_rows(every: list[list[arb]]) -> list[list[list[arb]]]:
+    """Return groups of tails, at most ``MOST_KINDS`` of them; equal ones are together."""
+    named = dict[str, list[list[arb]]]()
+    for tails in every:
+        named.setdefault(repr([x.repr() for x in tails]), []).append(tails)
+    kinds = sorted(named.values(), key=lambda few: float(sum(few[0], ZERO)))
+    ends = [len(kinds) * k // MOST_KINDS for k in range(MOST_KINDS + 1)]
+    groups = (list(chain.from_iterable(kinds[i:j])) for i, j in pairwise(ends))
+    return [few for few in groups if few]
+
+
+def _chances(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> list[list[arb]]:
+    """Return for each row bounds on the chances of rounds, given rows before that are likely.
+
+    For every entry above 0, two events may be unlikely: noise beyond ``far`` stds along a column
+    cut to the rows before, and a sum beyond ``company`` of its products with the unit's columns.
+    """
+    size = len(rows[0])
+    entries = sum(1 for row in rows for x in row if not _is_zero(x))
+    each = arb(small) / (2 * entries)
+    far, found = _quantile(each), []
+    gram = [[ZERO] * size for _ in range(size)]
+    for row in rows:
+        _in_time()
+        here = [ZERO] * size
+        for j in range(size):
+            if not _is_zero(row[j]):
+                company = _company(draw, gram[j], each)
+                here[j] = arb(draw.chance(gram, j, far, company, z).upper()).min(arb(1))
+        found.append(here)
+        for j in range(size):
+            for k in range(size) if not _is_zero(row[j]) else ():
+                gram[j][k] += row[j] * row[k]
+    return found
+
+
+def _quantile(chance: arb) -> arb:
+    """Return a number that a standard normal one exceeds with at most a chance, about the least."""
+    low, high = 0.0, math.sqrt(-2 * float(chance.log())) + 1
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _normal_below(arb(-middle)) < chance else (middle, high)
+    if not _normal_below(arb(-high)) < chance:
+        raise Undecided("a normal quantile")
+    return arb(high)
+
+
+def _company(draw: Draw, products: list[arb], chance: arb) -> arb:
+    """Return a bound on the unit's sum of products that fails with at most a chance (Chernoff)."""
+    total = sum((_most(products[j] for j in e) for e in draw.blocks(len(products))), ZERO)
+    if _is_zero(total):
+        return total
+    rough, most = [float(x) for x in products], float(_most(products))
+    log = -float(chance.log())
+
+    def size(tilt: float) -> float:
+        factors = draw.log_mean(tilt, rough, math.exp)
+        return (sum(math.log(float(x)) for x in factors) + log) / tilt
+
+    best = arb(min((2.0 ** (k / 2) / most for k in range(-4, 13)), key=size))
+    factors = draw.log_mean(best, products, arb.exp)
+    found = (sum((x.log() for x in factors), ZERO) - chance.log()) / best
+    return arb(min(found.upper(), total.upper()))
+
+
+def _tails(draw: Draw, steps: list[int], chances: list[arb]) -> list[arb]:
+    """Return upper ends of P(sum >= k): at most one of each block is included, the largest first.
+
+    A round is included with at most its chance.
+    """
+    law = arb_poly([1])
+    for block in draw.blocks(len(steps)):
+        _in_time()
+        one, rest = arb_poly([0]), arb(1)
+        for j in sorted(block, key=lambda j: -steps[j]):
+            if steps[j]:
+                chance = chances[j].min(rest)
+                one, rest = one + arb_poly([chance]).left_shift(steps[j]), rest - chance
+        law *= one + rest
+    return [arb(x.upper()) for x in accumulate(law.coeffs()[::-1])][::-1]
+
+
+def _worst(every: list[list[arb]]) -> list[arb]:
+    """Return a law whose tails are at least all of some tails, none of them above 1."""
+    most = [ZERO] * (max(map(len, every)) + 1)
+    for tails in every:
+        for k, x in enumerate(tails):
+            most[k] = most[k].max(x).min(arb(1))
+    most[0] = arb(1)
+    for k in reversed(range(len(most) - 1)):
+        most[k] = most[k].max(most[k + 1])
+    return [a - b for a, b in pairwise(most)]
 
 
 def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:
@@ -1557,9 +1838,15 @@ class Piece:
     cross: arb
     side: int = 1
     bend: arb | None = None  # an end where L' = 0
+    unit: arb | None = None
+    """A number that all exponents are whole multiples of, so that the sums are polynomials."""
 
     def value(self, y: Any, slopes: int = 0) -> tuple[Any, Any, Any]:
         """Return (P, Q, P - Q) over the base at y, or derivatives."""
+        if self.unit is not None:
+            step = (y * self.unit).exp()
+            p, q, d = (each(step) for each in self._polynomials[slopes])
+            return p, q, d
         powers = self._powers(y)
         every = (
             [w * m**slopes * powers[i] if slopes else w * powers[i] for (w, m), i in x]
@@ -1567,6 +1854,22 @@ class Piece:
         )
         p, q, d = (sum(terms[1:], terms[0]) for terms in every)
         return p, q, d
+
+    @cached_property
+    def _polynomials(self) -> list[list[arb_poly]]:
+        """P, Q and P - Q in e^{y unit}, and their derivatives; exponents are at least 0."""
+        return [
+            [self._polynomial(x, slopes) for x in (self.p, self.q, self.d)] for slopes in (0, 1)
+        ]
+
+    def _polynomial(self, terms: Terms, slopes: int) -> arb_poly:
+        unit, found = arb(self.unit), dict[int, arb]()
+        for w, m in terms:
+            k = round(float(m / unit))
+            if k < 0 or (unit * k).repr() != m.repr():
+                raise Undecided("a multiple of a unit")
+            found[k] = found.get(k, ZERO) + (w * m if slopes else w)
+        return arb_poly([found.get(k, ZERO) for k in range(max(found) + 1)])
 
     @cached_property
     def _exponents(self) -> dict[str, arb]:
@@ -1681,6 +1984,11 @@ class Pair:
     """Mass that only P has, and mass that only Q has."""
     exact: bool = True
     """False if the laws stand on a grid, so that a finer one may prove more."""
+
+    @cached_property
+    def rough_atoms(self) -> list[tuple[float, float]]:
+        """The logs of P's masses of single outcomes, and the losses, in plain floats."""
+        return [(_log(float(a)), _log(float(a / b))) for a, b in self.atoms]
 
     def curved(self) -> list[Piece]:
         """Return the pieces whose moments have no closed form."""
@@ -1832,6 +2140,65 @@ def _gaussian_mix(f: Tree) -> Pair:
     p, q = (_normal(f[side], std, listed) for side in ("p", "q"))
     cross = (arb(f["p"][-1][1]) + arb(f["q"][-1][1])) / 2 / std
     return Pair(pieces=(Piece(True, p, q, _less(p, q), None, None, cross),))
+
+
+def _shifts(f: Tree) -> Pair:
+    """Return N(k unit, 1), k of a law, against N(0, 1)."""
+    unit = f["unit"]
+    moves = [(w, unit * k) for w, k in _completed(f["law"])]
+    p, q = tuple((w * (-m * m / 2).exp(), m) for w, m in moves), ((arb(1), ZERO),)
+    if all(_is_zero(m) for _, m in moves):
+        return Pair(still=arb(1))
+    cross = unit * max(k for _, k in f["law"]) / 2
+    whole = Piece(True, p, q, _less(p, q), None, None, cross)
+    return Pair(pieces=(replace(whole, unit=unit) if f["dense"] else whole,))
+
+
+def _shifted_cells(f: Tree) -> Pair:
+    """Return a pair above that of ``_shifts``, of outcomes at the edges of short cells.
+
+    A cell's masses of P and Q are spread on its edges and kept: a convex function's mean grows.
+    """
+    unit, far = f["unit"], math.sqrt(-2 * math.log(f["small"])) + 1
+    fine, law = math.ceil(float(unit) / CELL), _completed(f["law"])
+    step = unit / fine if f["dense"] else arb(CELL)
+    most = max(k for _, k in law)
+    start = math.ceil(far / float(step))
+    count = 2 * start + math.ceil(float(unit * most / step))
+    if count > MOST_PLACES:
+        raise Undecided("cells of so large a move")
+
+    def masses(move: Any) -> list[arb]:
+        below = (_normal_below(step * (j - start) - move) for j in range(count + 1))
+        return [v - u for u, v in pairwise(below)]
+
+    q, places = masses(0), [step * (j - start) for j in range(count + 1)]
+    if f["dense"]:
+        weights = [ZERO] * (most + 1)
+        for w, k in law:
+            weights[k] += w
+        spaced = [weights[k // fine] if k % fine == 0 else ZERO for k in range(most * fine + 1)]
+        p = (arb_poly(q) * arb_poly(spaced)).coeffs()[:count]
+        rises = arb_poly([w * (-((unit * k) ** 2) / 2).exp() for k, w in enumerate(weights)])
+        ratios = [rises((unit * y).exp()) for y in places]
+    else:
+        moves = [(w, unit * k) for w, k in law]
+        every = [[w * x for x in masses(m)] for w, m in moves]
+        p = [sum(each, ZERO) for each in zip(*every, strict=True)]
+        ratios = [sum((w * (m * y - m * m / 2).exp() for w, m in moves), ZERO) for y in places]
+    held = [ZERO] * (count + 1)
+    for j, (v, w) in enumerate(zip(p, q, strict=True)):
+        up = (v - ratios[j] * w) / (ratios[j + 1] - ratios[j])
+        if up.is_finite() and w > TINY:
+            held[j], held[j + 1] = held[j] + w - up, held[j + 1] + up
+    atoms = tuple((r * w, w) for r, w in zip(ratios, held, strict=True) if w > TINY)
+    lost = [(1 - sum((one[side] for one in atoms), ZERO)).upper() for side in (0, 1)]
+    return Pair(atoms, only=(arb(lost[0]).max(ZERO), arb(lost[1]).max(ZERO)), exact=False)
+
+
+def _unlikely(f: Tree) -> Pair:
+    """Return no loss but for a chance of everything."""
+    return Pair(still=arb(1), only=(f["chance"], f["chance"]))
 
 
 def _sampled(f: Tree) -> Pair:
@@ -2252,13 +2619,15 @@ def _replaced_ratios(f: Tree) -> Pair:
 
 def _exchanged_units(f: Tree) -> Pair:
     """Return the pair of points of a replaced unit's profile, each of them tested (T11, T12)."""
-    known, work = [], 0
+    known, work = list[tuple[Fraction, Fraction]](), 0
     for point in f["points"]:
         _in_time()
         named = dict(zip(("epsilon", "delta"), point, strict=True))
         epsilon, delta = _from(0, 200, named, "epsilon", float), _from(0, 1, named, "delta", float)
+        if known and delta >= known[-1][1]:  # it adds nothing
+            continue
         with ctx.workprec(BITS // 2):
-            gain, cells = _gain(arb(f["mu"]), f["rounds"], float(epsilon))
+            gain, cells = _gain(arb(f["mu"]), f["rounds"], float(epsilon), float(delta))
         work += cells
         if not gain <= delta or work > MOST_CELLS_OF_A_PROFILE:
             raise Undecided("a point of a profile, or its cells")
@@ -2266,29 +2635,91 @@ def _exchanged_units(f: Tree) -> Pair:
     return _of_points(known)
 
 
-def _gain(mu: arb, t: int, epsilon: float) -> tuple[arb, int]:
-    """Return a bound on E (X_1 + ... + X_t)^+ / t, spread on a grid (T11), and its cells."""
-    a = arb(epsilon).exp()
-    spread = float(((1 + a * a) * (mu * mu).expm1() - 2 * a * (-mu * mu).expm1()).sqrt())
-    end = 8.5 * spread * math.sqrt(t) + t * float(a - 1)
-    last, cell = math.ceil(13 * end / spread), arb(spread / 13)
-    if not 0 < last * t <= MOST_STEPS:
-        raise Undecided("a profile of so many rounds")
-    scale = (mu * mu / 2).exp()
+def _gain(mu: arb, t: int, epsilon: float, delta: float) -> tuple[arb, int]:
+    """Return a bound on E (X_1 + ... + X_t)^+ / t, spread on a grid (T11), and its cells.
 
+    It serves to show that the number is at most ``delta``.
+    """
+    a, little = arb(epsilon).exp(), max(delta, 1e-300) * 1e-6
+    spread = float(((1 + a * a) * (mu * mu).expm1() - 2 * a * (-mu * mu).expm1()).sqrt())
+    cell, scale = arb(spread / 13), (mu * mu / 2).exp()
+
+    @lru_cache
     def over(k: int) -> arb:
         x, c = cell * k, cell * k * scale
         root = (c * c + 4 * a).sqrt()
         y = ((c + root) / 2 if k >= 0 else 2 * a / (root - c)).log() / mu
         return _normal_below(mu - y) - a * _normal_below(-mu - y) - x * _normal_below(-y)
 
-    calls = [over(k) for k in range(-last, last + 1)]
-    falls = [arb(1), *((u - v) / cell for u, v in pairwise(calls)), ZERO]
-    law = _to_power(arb_poly([u - v for u, v in pairwise(falls)]), t).coeffs()
-    middle = last * t
-    gains = (law[j] * (j - middle) for j in range(middle + 1, len(law)))
-    found = sum(gains, ZERO) * cell / t + calls[-1]
-    return arb(found.upper()), last
+    most = math.ceil(13 * (8.5 * math.sqrt(t) + t * float(a - 1) / spread))
+    if most > MOST_STEPS:
+        raise Undecided("a profile of so many rounds")
+
+    def reach(rest: Callable[[int], arb]) -> int:
+        k = 26
+        while k < most and not rest(k) < little:
+            k += k // 8
+        return min(k, most)
+
+    top, bottom = reach(over), reach(lambda k: over(-k) - (1 - a + k * cell))
+    # far below the mean, fewer places will do
+    near = -min(bottom, math.ceil(float((a - 1) / cell)) + 78)
+    places = [*range(-bottom, near, 8), *range(near, top + 1)]
+    calls = [over(k) for k in places]
+    every = zip(pairwise(calls), pairwise(places), strict=True)
+    falls = [arb(1), *((u - v) / (cell * (k - j)) for (u, v), (j, k) in every), ZERO]
+    law = {k: (u - v).upper().max(ZERO) for k, (u, v) in zip(places, pairwise(falls), strict=True)}
+    high, beyond = _far_sums(law, cell, t, little)
+    low = _far_sums({-k: w for k, w in law.items()}, cell, t, little)[0]
+    size = high + low + 1
+    if size > MOST_STEPS:
+        raise Undecided("a profile of so many rounds")
+    bits = math.ceil(-math.log2(little)) + 64
+    gains = _power_above(law, t, size, bits)[1 : high + 1]
+    found = cell * sum(k * w for k, w in enumerate(gains, 1)) / arb(2) ** bits
+    return arb(((found + beyond) / t + calls[-1]).upper()), size
+
+
+def _far_sums(law: dict[int, arb], cell: arb, t: int, little: float) -> tuple[int, arb]:
+    """Return a place, and a bound on E (S; S beyond it), S a sum of t; about ``little`` (Chernoff).
+
+    s <= w e^{(s - w) / w} for s >= w, so s <= w e^{h (s - w)} for h w >= 1.
+    """
+    rough = [(k, float(w)) for k, w in law.items() if w > 0]
+    mean = sum(k * w for k, w in rough)
+    std = math.sqrt(sum((k - mean) ** 2 * w for k, w in rough))
+
+    def place(h: float) -> float:
+        top = max(h * k for k, _ in rough)
+        log = top + math.log(sum(w * math.exp(h * k - top) for k, w in rough))
+        return max((t * log - math.log(little) + 14) / h, 1 / h)
+
+    h = min((2.0 ** (k / 2) / (std * math.sqrt(t)) for k in range(-8, 9)), key=place)
+    last, rate = math.ceil(place(h)), arb(h)
+    moment = sum((w * (rate * k).exp() for k, w in law.items()), ZERO)
+    return last, cell * last * (t * moment.log() - rate * last).exp()
+
+
+def _power_above(law: dict[int, arb], t: int, size: int, bits: int) -> list[int]:
+    """Return bounds on the masses of a sum of t in units of 2^-bits, places taken modulo ``size``.
+
+    All are rounded up, and more mass is above.
+    """
+
+    def folded(product: fmpz_poly) -> fmpz_poly:
+        _in_time()
+        units = [int(x) for x in product.coeffs()]
+        rest = [*units[size:], *[0] * size]
+        return fmpz_poly([-(-(u + v) >> bits) for u, v in zip(units[:size], rest, strict=False)])
+
+    units = [0] * size
+    for k, w in law.items():
+        units[k % size] += _integer((w * arb(2) ** bits).upper().ceil())
+    one = found = fmpz_poly(units)
+    for bit in bin(t)[3:]:
+        found = folded(found * found)
+        found = folded(found * one) if bit == "1" else found
+    return [int(x) for x in found.coeffs()]
 
 
 def _of_points(known: list[tuple[Fraction, Fraction]]) -> Pair:
@@ -2368,6 +2799,7 @@ def _masses_of(edges: list[float], mean: arb) -> list[arb]:
 def _to_power(base: arb_poly, n: int) -> arb_poly:
     total = arb_poly([1])
     for bit in bin(n)[2:]:
+        _in_time()
         total = total * total
         total = total * base if bit == "1" else total
     return total
@@ -2384,6 +2816,9 @@ MADE: dict[str, Callable[[Tree], Pair]] = {
     "LaplacePair": _laplace,
     "LaplaceExchanged": _exchanged,
     "GaussianMix": _gaussian_mix,
+    "Shifts": _shifts,
+    "ShiftedCells": _shifted_cells,
+    "Unlikely": _unlikely,
     "Sampled": _sampled,
     "Fold": _fold,
     "Mix": _mix,
@@ -2427,20 +2862,23 @@ def _near(piece: Piece, far: arb) -> tuple[arb, arb, arb]:
 
 def _above(piece: Piece, x: arb, share: arb, low: arb, high: arb) -> Iterator[arb]:
     """Yield the parts of P - e^x Q between two outcomes where it is above 0."""
-    todo = [(low, high)]
+    todo, sure = [(low, high, 0)], list[tuple[arb, arb]]()
     while todo:  # split where the sign of P - e^x Q is uncertain
         _in_time()
-        a, b = todo.pop()
+        a, b, depth = todo.pop()
         found = piece.logs(acb(a.union(b)))
-        here, loss = piece.held(piece.p, a, b), arb("nan") if found is None else found[1].real
-        if loss > x:
-            yield here - x.exp() * piece.held(piece.q, a, b)
+        loss = arb("nan") if found is None else found[1].real
+        if loss > x:  # next to each other, from the right to the left
+            sure[-1:] = [(a, sure[-1][1])] if sure and sure[-1][0] is b else [*sure[-1:], (a, b)]
         elif loss < x:
             continue
-        elif here.upper() < share * arb(2) ** -60:
-            yield _upto(here)
+        elif depth % 4 == 0 and piece.held(piece.p, a, b).upper() < share * arb(2) ** -60:
+            yield _upto(piece.held(piece.p, a, b))
         else:
-            todo += [(a, ((a + b) / 2).mid()), (((a + b) / 2).mid(), b)]
+            middle = ((a + b) / 2).mid()
+            todo += [(a, middle, depth + 1), (middle, b, depth + 1)]
+    for a, b in sure:
+        yield piece.held(piece.p, a, b) - x.exp() * piece.held(piece.q, a, b)
 
 
 # --- moments of a round -----------------------------------------------------------------------
@@ -2628,9 +3066,7 @@ def log_moment(pair: Pair, tilt: float) -> float:
 
 def _rough(pair: Pair, tilt: float) -> float:
     _in_time()
-    logs = [_log(float(pair.still))] + [
-        _log(float(a)) + tilt * _log(float(a / b)) for a, b in pair.atoms
-    ]
+    logs = [_log(float(pair.still)), *(a + tilt * loss for a, loss in pair.rough_atoms)]
     for piece in pair.pieces:
         if piece.plain:
             logs.append(piece.log_moment(tilt))
@@ -3176,6 +3612,9 @@ def _reaching(pair: Pair, small: arb) -> arb:
 
 def _rising(piece: Piece, y: arb) -> tuple[arb, arb]:
     """Return (L, L') at y."""
+    if piece.unit is not None:
+        (p, q, _), (dp, dq, _) = piece.value(y), piece.value(y, 1)
+        return (p / q).log(), dp / p - dq / q
     powers = {m.repr(): (y * m).exp() for _, m in piece.p + piece.q}
     sums = []
     for terms in (piece.p, piece.q):
@@ -3217,7 +3656,7 @@ class Run:
     """One orientation of a run.
 
     Args:
-        parts: the pairs that compose, with counts.
+        parts: the pairs that compose, with counts. Those without any loss are left out.
         wide: whether lattices are tried first.
         apart: function from epsilon to the amount that the run's delta may be above that of the
             pairs (for an attained run, below it: negative).
@@ -3226,7 +3665,8 @@ class Run:
     def __init__(
         self, parts: list[tuple[Pair, int]], wide: bool, apart: Callable[[float], arb] | None = None
     ) -> None:
-        self.rounds, self.wide = parts, wide
+        kept = [one for one in parts if one[0].atoms or one[0].pieces or one[0].still != 1]
+        self.parts, self.rounds, self.wide = parts, kept or parts[:1], wide
         alone = sum((n * pair.only[0] for pair, n in parts), ZERO)
         self.apart: Callable[[float], arb] = lambda x: alone + (apart(x) if apart else ZERO)
         self.lines: dict[tuple[float, bool], Line] = {}
@@ -3235,7 +3675,7 @@ class Run:
 
     def but(self, apart: Callable[[float], arb]) -> Run:
         """Return the same run with another amount ``apart``."""
-        found = Run(self.rounds, self.wide, apart)
+        found = Run(self.parts, self.wide, apart)
         found.lines = self.lines
         return found
 
@@ -3359,6 +3799,11 @@ def digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+SYMMETRIC = frozenset(
+    ("Gdp", "Unlikely", "LaplacePair", "LaplaceExchanged", "Replaced", "Exchanged")
+)
+
+
 def _symmetric(tree: Tree) -> bool:
     """Return whether (Q, P) is known to have the profile of (P, Q)."""
     f = tree["fields"]
@@ -3371,9 +3816,7 @@ def _symmetric(tree: Tree) -> bool:
         )
         one, other = sides
         return one == other
-    return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged", "Replaced", "Exchanged") or (
-        tree["type"] == "Fold" and f["up"] == f["down"]
-    )
+    return tree["type"] in SYMMETRIC or (tree["type"] == "Fold" and f["up"] == f["down"])
 
 
 def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> Iterator[list[Run]]:
@@ -3390,16 +3833,25 @@ def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> 
         _counted([(tree, n * count) for way, count in one for tree, n in way])
         for one in islice(product(*plan.ways), MOST_WAYS)
     )
-    found = (one for parts in every if parts for one in _made(parts, wide, plan, known))
+    make = partial(_made, wide=wide, plan=plan, known=known)
     if not plan.above:
-        yield from found
+        yield from chain.from_iterable(make(parts) for parts in every if parts)
         return
-    ways = list(found)
+    ordered = sorted(every, key=_kind_of_sum)
+    yield from chain.from_iterable(make(parts) for parts in ordered if _kind_of_sum(parts) < 2)
+    several = (make(parts) for parts in ordered if _kind_of_sum(parts) == 2)
+    ways = list(chain.from_iterable(several))
     if len(ways) > 1:  # the most promising first
         bound = document["bound"]
         x = _number(bound["upper" if bound["quantity"] == "epsilon" else "given"])
         ways.sort(key=lambda runs: max(run.rough(x) for run in runs))
     yield from ways
+
+
+def _kind_of_sum(parts: Parts) -> int:
+    """Return 0 for Gaussian pairs, which are one, 1 for one round of another pair, else 2."""
+    kinds = [(tree["type"], n) for tree, n in parts if tree["type"] != "Unlikely"]
+    return 0 if all(kind == "Gdp" for kind, _ in kinds) else 2 - ([n for _, n in kinds] == [1])
 
 
 def _made(parts: Parts, wide: bool, plan: Plan, known: dict[str, list[Run]]) -> Iterator[list[Run]]:

@@ -11,6 +11,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import norm
 
@@ -596,6 +597,134 @@ def test_levels_that_do_not_fit_prove_no_upper_end():
         check_certificate.check(signed(document))
     one["levels"] = [[children, 0.5 * value], *rest]
     assert "upper" not in proved(signed(document))
+
+
+def drawn_again(factor, rule, scheme, rounds=6, **asks):
+    """Return the certificate of a run whose rounds are drawn again and again."""
+    run = fp.CorrelatedNoise(
+        factor=factor, noise_multiplier=3.0, rounds=rounds, participation=rule
+    ).sampled(scheme)
+    return through_json(fp.epsilon(run, delta=1e-5, adjacency="zero_out", **asks))
+
+
+SQUARE_ROOT, PLAIN = fp.factors.SquareRootToeplitz(), fp.factors.Identity()
+AGAIN = {
+    "groups": (SQUARE_ROOT, fp.FixedEpochs(3), fp.Poisson(0.1)),
+    "apart": (SQUARE_ROOT, fp.MinimumSeparation(3), fp.Poisson(0.1)),
+    "apart, row by row": (PLAIN, fp.MinimumSeparation(3), fp.Poisson(0.1)),
+    "new bins": (SQUARE_ROOT, fp.MinimumSeparation(1, at_most=2), fp.RandomAllocation(3)),
+    "new bins, row by row": (PLAIN, fp.MinimumSeparation(1, at_most=2), fp.RandomAllocation(3)),
+}
+
+
+again_once = functools.cache(lambda name: drawn_again(*AGAIN[name]))
+
+
+IN_TIME = ("groups", "new bins")
+SOME_AGAIN = [pytest.param(x, marks=[pytest.mark.slow] * (x not in IN_TIME)) for x in AGAIN]
+
+
+@pytest.mark.parametrize("name", SOME_AGAIN)
+def test_rounds_that_are_drawn_again_are_proved(name):
+    document = again_once(name)
+    found, trusts = check_certificate.judged(document)
+    assert found == {"upper": "proved", "lower": "proved"}
+    assert "Theorem I" in trusts
+
+
+UNTRUE = {
+    "groups": (("scheme", "probability"), 0.2),
+    "apart": (("scheme", "probability"), 0.5),
+    "apart, row by row": (("noise", "rounds"), 30),
+    "new bins": (("participation", "at_most"), 3),
+    "new bins, row by row": (("noise", "noise_multiplier"), 2.5),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x != "new bins")) for x in AGAIN]
+)
+def test_rounds_that_are_drawn_otherwise_than_was_asked_are_not_proved(name):
+    """The changed runs lose more than the upper end, or no theorem covers them."""
+    at = {"scheme": ("scheme", "fields"), "noise": ("noise", "fields")}
+    at["participation"] = ("noise", "fields", "participation", "fields")
+    (where, field), value = UNTRUE[name]
+    path = ("mechanism", "fields", *at[where], field)
+    document = signed(replaced(again_once(name), path, value))
+    if name == "new bins":
+        with pytest.raises(check_certificate.Refused, match="is not covered"):
+            check_certificate.check(document)
+    else:
+        assert "upper" not in proved(document)
+
+
+def true_delta(matrix, sets, z, x):
+    """Return delta at x of the mixture over sets of rounds against none, both orientations.
+
+    A sum over a grid of outcomes of every row, at most 3 rows.
+    """
+    axis = np.linspace(-8.0, 11.0, 115)
+    grid = np.stack(np.meshgrid(*[axis] * len(matrix), indexing="ij"), axis=-1)
+    mass = norm.pdf(axis) * (axis[1] - axis[0])
+    none = functools.reduce(np.multiply.outer, [mass] * len(matrix))
+    ratio = np.zeros_like(none)
+    for chance, rounds in sets:
+        mean = matrix[:, list(rounds)].sum(axis=1) / z
+        ratio += chance * np.exp(grid @ mean - mean @ mean / 2)
+    gain = np.maximum(ratio - math.exp(x), 0.0), np.maximum(1 - math.exp(x) * ratio, 0.0)
+    return [float((one * none).sum()) for one in gain]
+
+
+def spaced_sets(rounds, gap, q):
+    """Yield (chance, rounds) of a unit that rests for gap - 1 rounds after each of its rounds."""
+    for drawn in itertools.product([False, True], repeat=rounds):
+        chosen, chance, free = [], 1.0, 0
+        for j, here in enumerate(drawn):
+            if j < free:
+                chance *= not here
+                continue
+            chance *= q if here else 1 - q
+            chosen += [j] * here
+            free = j + gap if here else free
+        if chance:
+            yield chance, chosen
+
+
+TRUTHS = {
+    "every round": (lambda c: c.Repeated(c.arb(0.3)), list(spaced_sets(3, 1, 0.3))),
+    "two apart": (lambda c: c.Repeated(c.arb(0.3), 2), list(spaced_sets(3, 2, 0.3))),
+    "one of an epoch": (lambda c: c.OnceAnEpoch(3), [(1 / 3, [j]) for j in range(3)]),
+    "one of each of three": (lambda c: c.OnceAnEpoch(1), [(1.0, [0, 1, 2])]),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_delta_of_three_rounds_lies_between_the_pairs_that_are_made(name, monkeypatch):
+    """Each way above is above the true delta, each way below is below it."""
+    monkeypatch.setattr(check_certificate.ctx, "prec", check_certificate.BITS)
+    make, sets = TRUTHS[name]
+    matrix, z = np.array([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.4, 0.5, 1.0]]), 1.5
+    rows = [[check_certificate.arb(x) for x in row] for row in matrix.tolist()]
+    known = check_certificate._by_rows(
+        make(check_certificate), 1e-9, rows, check_certificate.arb(z)
+    )
+    assert len(known.above) == 2
+    x = 0.3
+    for side, truth in enumerate(true_delta(matrix, sets, z, x)):
+        # The sum over the grid has an error of about 1e-4 of it.
+        assert all(bounded(way, side, x, truth).upper() > 0.998 * truth for way in known.above)
+        assert all(bounded(way, side, x, truth).lower() < 1.002 * truth for way in known.below)
+        assert max(bounded(way, side, x, truth).lower() for way in known.below) > 0.95 * truth
+
+
+def bounded(parts, side, x, share):
+    """Return a ball that holds delta of a way to see a run, and what is added to it."""
+    runs, arb = check_certificate._orientations(parts, True), check_certificate.arb
+    run = runs[min(side, len(runs) - 1)]
+    if [n for _, n in run.rounds] == [1]:
+        return check_certificate.alone(run.rounds[0][0], arb(x), arb(share)) + run.apart(x)
+    lattice = check_certificate.Lattice(run.rounds, x, 100, arb(share) * 1e-9)
+    return lattice.delta(arb(x)) + run.apart(x)
 
 
 LONG = ("allocation", "shuffled", "bins", "groups")
