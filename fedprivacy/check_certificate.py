@@ -1673,7 +1673,7 @@ def _row_by_row(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> Part
 
 
 def _alike_rows(every: list[list[arb]]) -> list[list[list[arb]]]:
-    """Return groups of tails, at most ``MOST_KINDS`` of them; equal ones are together."""
+    """Return at most ``MOST_KINDS`` groups of tails; equal ones are together."""
     named = dict[str, list[list[arb]]]()
     for tails in every:
         named.setdefault(repr([x.repr() for x in tails]), []).append(tails)
@@ -2624,7 +2624,7 @@ def _exchanged_units(f: Tree) -> Pair:
         _in_time()
         named = dict(zip(("epsilon", "delta"), point, strict=True))
         epsilon, delta = _from(0, 200, named, "epsilon", float), _from(0, 1, named, "delta", float)
-        if known and delta >= known[-1][1]:  # it adds nothing
+        if known and delta >= known[-1][1]:  # an earlier point is lower
             continue
         with ctx.workprec(BITS // 2):
             gain, cells = _gain(arb(f["mu"]), f["rounds"], float(epsilon), float(delta))
