@@ -38,17 +38,27 @@ def _only_tried(draft: Draft, one: Field) -> None:
         draft.ask("rounds", why, limits=False)
 
 
-_INSIDE = {"local_steps", "num_local_steps", "local_epochs", "local_iterations", "local_updates"}
-_INSIDE |= {"num_passes", "n_passes", "passes", "steps_per_round", "updates_per_step"}
+INSIDE = {"local_steps", "num_local_steps", "local_epochs", "local_iterations", "local_updates"}
+INSIDE |= {
+    "inner_steps",
+    "num_inner_steps",
+    "num_passes",
+    "n_passes",
+    "passes",
+    "steps_per_round",
+    "updates_per_step",
+}
 
 
 def _steps_inside(draft: Draft, one: Field) -> None:
     """Ask for the rounds if a step on records may consist of several ones."""
     many = as_number(one.value)
-    if draft.facts.get("unit") is Unit.CLIENT or "rounds" not in draft.facts:
+    if draft.facts.get("unit") is Unit.CLIENT or one.name not in INSIDE or (many or 0) <= 1:
         return
-    if one.name in _INSIDE and many is not None and many > 1:
+    if "rounds" in draft.facts:
         draft.ask("rounds", f"{draft.facts['rounds']} in the file, and {one}: do they count these?")
+    elif any(question.name == "rounds" for question in draft.questions):
+        draft.ask("rounds", f"{one}: do the rounds count these?")
 
 
 _GROUPED = {"quant", "quantization", "quantisation", "gptq", "awq", "norm", "grpo", "rollout"}

@@ -57,6 +57,8 @@ _NOISES |= {"sigma", "dp_sigma", "noise_sigma", "noise_scale"}
 """Names of a noise whose neighbours are settings of the same run."""
 
 
+_AND = "; also "
+"""Between the reasons for one question."""
 _ELSEWHERE = {"optimizer", "optim", "optimiser", "adam", "adamw", "rmsprop", "norm", "layernorm"}
 _ELSEWHERE |= {"batchnorm", "scheduler", "loss", "huber", "stopping", "exploration", "model"}
 """Words of parts whose epsilon or delta is no claim."""
@@ -179,8 +181,13 @@ class Draft:
         value = self.facts.pop(name, None)
         if limits:
             self._limit(name, [*numbers, value] if isinstance(value, int | float) else numbers)
-        if all(question.name != name for question in self.questions):
+        at = next((i for i, one in enumerate(self.questions) if one.name == name), None)
+        if at is None:
             self.questions.append(Question(name, why))
+        elif why not in self.questions[at].why and self.questions[at].why.count(_AND) < 2:
+            # Every reason is named, because an answer must hold for all of them.
+            before = self.questions[at].why
+            self.questions[at] = Question(name, f"{before}{_AND}{why}" if before else why)
 
     def _limit(self, name: str, numbers: Iterable[float]) -> None:
         """Keep the worst of the file's numbers for a fact."""

@@ -134,6 +134,7 @@ _PER = re.compile(
 _ONE_RUN = re.compile(
     r"\b(?:run|trial|seed|fold) 1 ?(?:/|of) ?1\b|\b(?:single|one) run\b|\brun once\b"
 )
+_OVER = re.compile(r"\bstart(?:s|ed|ing)? over\b")
 _LEVEL = re.compile(r"^[\W\d]*(?:debug|info|warn|warning|error)\b(?!\W*mode)")
 _GROUP_NORM = re.compile(
     r"\bgroup ?norm (?:instead of|in place of) batchnorm\w*"
@@ -158,7 +159,7 @@ def _plain(text: str) -> str:
     low = _IDENTIFIER.sub(lambda one: _apart(one[0]), text)
     low = _PRINTED.sub(" ", _REFERENCES.sub(" ", low.lower()))
     # A missing decay changes no fact, but missing noise does.
-    low = _LEVEL.sub(" ", low)
+    low = _OVER.sub("restart", _LEVEL.sub(" ", low))
     low = _GROUP_NORM.sub(" ", low.replace("batch norm", "batchnorm"))
     low = _NOT_SO.sub(lambda one: "" if one[1] in _NOTHING else one[0], low)
     return _ONE_RUN.sub(" ", _PER.sub(" perround ", low))
@@ -186,7 +187,9 @@ _COUNTERS = _STEPS | _EPOCHS
 _SETTINGS = NEUTRAL | QUALIFIERS | PROGRESS
 _NAMED = _NOISE | _STEPS | _EPOCHS | _EPSILON
 _ANY = frozenset(("delta", "alphas", "orders", "order", "alpha"))
-_COUNTED = frozenset(["run", "trial", "seed", "fold", "model", "attempt"])
+_COUNTED = frozenset(
+    ["run", "trial", "seed", "fold", "model", "attempt", "rank", "process", "gpu", "node"]
+)
 _INDEXED = frozenset(["client", "user", "server", "worker", "seed"])
 _ORDER = frozenset(("shuffle", "shuffled", "shuffles", "shuffling"))
 _RUNS = frozenset(["two", "three", "four", "five"]) | frozenset(
@@ -206,6 +209,8 @@ def is_clear(sentence: str, known: Known, *, free: bool = False) -> bool:
     tokens = list(_TOKEN.finditer(text))
     words = [one["word"] for one in tokens if one["word"]]
     if any(not _counted(float(one["whole"]), "", known) for one in tokens if one["whole"]):
+        return False
+    if any(math.isinf(number) for _, number in _numbers(tokens)):
         return False
     kinds = {_about(word) for word in words}
     strong = "strong" in kinds
@@ -255,7 +260,8 @@ def _numbers(tokens: list[re.Match[str]]) -> Iterator[tuple[str, float]]:
         after = tokens[at + 1]["word"] if at + 1 < len(tokens) else ""
         close = after in _COUNTERS
         if one["whole"]:
-            if owner in _COUNTED:
+            # The third of five runs is not the only one.
+            if owner in _COUNTED and float(one["whole"]) > 1:
                 yield owner, math.inf
             yield (after if close else owner), float(one["whole"])
             continue
@@ -265,8 +271,6 @@ def _numbers(tokens: list[re.Match[str]]) -> Iterator[tuple[str, float]]:
 
 def _agrees(owner: str, number: float, known: Known, *, strong: bool) -> bool:
     """Return whether a number of a sentence is that of the file."""
-    if math.isinf(number):
-        return False
     if owner in _NOISE:
         return number in known.noises
     if owner in _EPSILON:

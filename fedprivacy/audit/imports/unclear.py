@@ -19,10 +19,11 @@ from .fields import Field, absent, as_flag, as_number, empty, of_a_test, plain_n
 from .passes import round_share
 from .sentences import Known, is_clear, known_in, unclear_in
 from .stems import STEMS as FAMILIES
+from .stems import Stem
 from .trace import Sampling, Stated
 from .vocabulary import COUNTING, QUALIFIERS, SHOWN, SUBJECTS
 
-LOOSE = 2.0
+LOOSE = 3.0
 """Factor by which the accountant of another program may be loose."""
 MAX_LENGTH = 160
 """Longest part of a sentence that is quoted."""
@@ -73,11 +74,21 @@ def of_draft(draft: Draft, stated: Stated, claim: Claim) -> list[str]:
 
 def _entries(draft: Draft, known: Known) -> list[str]:
     others = [draft.shuffles, draft.unclipped, *(draft.enlarged or ())[:1]]
-    about = [question.why for question in draft.questions]
+    about = [one.why for one in draft.questions if not one.name.startswith("claim")]
     quoted = " ".join([*about, *draft.lasting, *map(str, others)])
     found = entries(draft.fields.unread(), draft.texts, known)
     found += [repr(each[:MAX_LENGTH]) for each in dict.fromkeys(draft.lines)]
     return [*_elsewhere(draft), *(each for each in found if not _is_quoted(each, quoted))]
+
+
+_PASSES = {*words.STEPS, *EPOCHS, *words.ROUNDS}
+
+
+def _known_part(one: Field) -> bool:
+    """Return whether the part of a file that has a field is known by name."""
+    part = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0].rpartition(".")[2])
+    known = words.PRIVACY | {"counted"}
+    return of_a_test(one) or all(_is_known(word) or word in known for word in _words(part))
 
 
 _AMBIGUOUS = {"uniform", "random", "iid", "sampler", "sampling", "batch", "default", "standard"}
@@ -98,7 +109,21 @@ def _elsewhere(draft: Draft) -> list[str]:
         and words.sampling_in(one.value) is None
         and not {*_words(one.value)} <= _AMBIGUOUS
     ]
+    found += [
+        one
+        for one in used
+        if words_in(one.name) & {"clip", "clipping"}
+        and isinstance(one.value, str)
+        and as_number(one.value) is None
+        and not _restates(one, Known())
+        and as_flag(one.value) is None
+    ]
     found = [one for one in found if one != draft.shuffles]
+    found += [
+        one
+        for one in draft.fields.every
+        if one.name in _PASSES and not draft.about_the_run(one) and not _known_part(one)
+    ]
     return [str(one) for one in found if not empty(one.value) or as_number(one.value) == 0]
 
 
@@ -111,7 +136,7 @@ def _is_quoted(entry: str, quoted: str) -> bool:
     return entry in quoted or (name is not None and f"{plain_name(name[1])} =" in quoted)
 
 
-_SPENT = {"spent", "consumed", "used", "accumulated", "actual", "real", "true", "far", "current"}
+_PLANNED = {"target", "max", "maximum", "budget", "limit", "planned", "per"}
 
 
 def _spent(draft: Draft, judged: float | None) -> list[str]:
@@ -122,7 +147,7 @@ def _spent(draft: Draft, judged: float | None) -> list[str]:
         str(one)
         for one in draft.fields.every
         if words_in(one.name) & {"epsilon", "eps"}
-        and words_in(one.name) & _SPENT
+        and not words_in(one.place) & _PLANNED
         and draft.about_the_run(one)
         and not tiny(one)
         and (as_number(one.value) or 0.0) > LOOSE * judged
@@ -170,9 +195,18 @@ _NAMES |= {
     "n",
     "grad_norm",
 }
-_NAMES |= {"value", "weighting", "gradient_checkpointing", "drop_last", "norm_first", "layer_norm"}
+_NAMES |= {
+    "init",
+    "value",
+    "weighting",
+    "gradient_checkpointing",
+    "drop_last",
+    "norm_first",
+    "layer_norm",
+}
 _NAMES |= {"rms_norm", "group_norm", "target_modules", "target_port", "d_model", "nhead"}
 """Names that are known whole, although a word of them is not."""
+_NAMES |= {"rdp_orders", "rdp_alphas", "norm_layer"}
 _COUNTS = {
     "runs",
     "trials",
@@ -188,6 +222,8 @@ _COUNTS |= {"microbatch", "microbatches", "accumulation", "accum", "nodes", "gpu
 _COUNTS |= {"passes", "devices", "world", "replicas"}
 _OTHERS = {"hub", "repo", "report", "label", "labels", "image", "input", "inputs"}
 """Words of fields that are about other noise or other secrets."""
+_SOURCES = {"on", "from", "data", "dataset", "corpus"}
+_OUTPUTS = {"logits", "gradients", "grads", "embeddings", "activations", "predictions"}
 _NOT_SWITCHES = words.SWITCHES | words.PRIVACY | {"noise", "noisy", "poisson", "clip", "secure"}
 
 
@@ -197,15 +233,29 @@ def _is_clear(one: Field, known: Known) -> bool:
     if one.name in _KNOWN_NAMES or isinstance(one.value, dict) or absent(one.value):
         return True
     named = _words(one.name)
-    if any(stem.begins.match(word) for stem in FAMILIES for word in named):
-        # ``stems`` has looked at it.
-        return True
+    if not named:
+        # The parts of a list or of a schedule have the name of the whole.
+        whole = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0]).rpartition(".")[2]
+        return not whole or _name_is_clear(one, _words(whole), shown=False)
+    place = words_in(one.place)
+    families = [each for each in FAMILIES if any(map(each.begins.match, named))]
+    if families:
+        # ``stems`` has looked at it, or it is about another part of the program.
+        return all(_fits(each, named, place) for each in families)
     # ``_spent`` and ``stems`` look at every epsilon.
     if {*named} & {"epsilon", "eps"}:
         return True
     named = [word for word in named if not (known.shuffled and word.startswith("shuffl"))]
-    if not named:
-        return True
+    if not named or ("pretrained" in named and {*named} & _SOURCES):
+        return not named
+    saved = {*named} & {"save", "export", "dump", "log"} and {*named} & _OUTPUTS
+    if (saved and as_flag(one.value)) or place & {"stop", "halt", "until"}:
+        return False
+    if ({"early", "stopping"} <= place or "from" in named) and {*_words(str(one.value)[:80])} & {
+        "train",
+        "training",
+    }:
+        return False
     # A part that is off changes no fact, if it is no switch of privacy. One of a kind is one run.
     off = as_flag(one.value) is False
     off = off and not ({*_words(one.place)} & _NOT_SWITCHES and not {*named} & _OTHERS)
@@ -220,6 +270,14 @@ def _is_clear(one: Field, known: Known) -> bool:
     return _value_is_clear(one, named, known)
 
 
+def _fits(family: Stem, named: list[str], place: set[str]) -> bool:
+    """Return whether a name of a family of words is understood."""
+    if not place & family.elsewhere:
+        return True
+    rest = {word for word in named if not family.begins.match(word)}
+    return all(map(_is_known, rest - family.elsewhere - family.known - {"gradient", "grad"}))
+
+
 def _restates(one: Field, known: Known) -> bool:
     """Return whether a text has only words that restate settings, such as mechanism: gaussian."""
     if not isinstance(one.value, str) or as_number(one.value) is not None:
@@ -229,10 +287,11 @@ def _restates(one: Field, known: Known) -> bool:
     if as_flag(one.value) is not None or {*_words(one.value)} <= _BARE:
         return False
     if {*_words(one.value)} <= _CONSTANT:
-        return bool({*_words(one.name)} & {"schedule", "scheduler", "type", "kind", "mode"})
+        return bool({*_words(one.name)} & _KINDS)
     return is_clear(f"privacy {one.name} {one.value}", known)
 
 
+_KINDS = {"schedule", "scheduler", "type", "kind", "mode", "clip", "clipping"}
 _ACCOUNTANTS = {
     "none",
     "rdp",

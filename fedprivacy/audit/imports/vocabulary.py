@@ -15,6 +15,7 @@ def _set(text: str) -> frozenset[str]:
 
 SUBJECTS = _set(
     """
+    beta units
     aa about abs absolute acc accelerator accelerators accent accented accuracy acoustic act
     action activation activations activity adafactor adagrad adam adamw adapter adapters adaptor
     addopts addr address admin advanced advantage affine affinity age agnostic agreement ai aim
@@ -170,6 +171,7 @@ SUBJECTS = _set(
 
 QUALIFIERS = _set(
     """
+    reported
     a add aggregator all allow alpha always an and any apply array as at auto automatic average
     avg base batch batches begin best beta block blocks bottom bound bounds by chunk client coef
     coefficient collaborator common count counts current custom default depth dict dim dimension
@@ -303,7 +305,7 @@ NEGATIONS = frozenset(
 
 STRONG = re.compile(
     r"(?:nois|sigma|stddev|varian|unclip|clip|ldp|cdp|dp|priv|nonpriv|unpriv|differential|epsilon"
-    r"|budget|account|rdp|secur|secagg|sampl|resampl|subsampl|oversampl|upsampl|poisson|replac"
+    r"|budget|account|rdp|secur|secagg|statistic|sampl|resampl|subsampl|oversampl|upsampl|poisson|replac"
     r"|microbatch|lot$|lots$|batchnorm|cohort|adjacen|neighbo|gaussian|laplac|releas|publish|expos"
     r"|aggregat|contribut|rausch|bruit|ruido|rumore)|(?:eps|delta|std|clients|users)$"
 )

@@ -26,7 +26,11 @@ def test_a_stated_claim_answers_the_question_about_it():
     grouped = {**run, "epsilon": 9.0, "delta": 1e-5, "group_size": 4}
     with pytest.raises(fp.ParameterError, match="an epsilon of a group"):
         fp.audit(grouped, **facts)
-    assert fp.audit(grouped, claim=(5.0, 1e-5), **facts).verdict == "HOLDS"
+    facts["claim"] = (5.0, 1e-5)
+    with pytest.raises(fp.ParameterError, match="not understood: group_size = 4") as asked:
+        fp.audit(grouped, **facts)
+    code = str(asked.value).rpartition("--reviewed ")[2]
+    assert fp.audit(grouped, reviewed=code, **facts).verdict == "HOLDS"
 
 
 def test_an_infinite_epsilon_is_no_evidence_of_noise():
