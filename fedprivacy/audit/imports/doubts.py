@@ -19,6 +19,7 @@ from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain
 from .fields import empty as _empty
 from .fields import value_words as _value_words
 from .fields import words_in as _words
+from .vocabulary import OF_DATA
 from .words import CLIPS, NOISE, PRIVACY, STEPS, SWITCHES, is_infinite, says
 
 _PRIVATE = PRIVACY | {"opacus", "noise"}
@@ -531,7 +532,8 @@ def _understood_by_nobody(draft: Draft) -> Iterable[Field]:
         words, said = _words(one.name), _value_words(one)
         if said and (said <= _NORMAL or (words & _SCHEDULES and said <= _STEADY)):
             continue
-        if words & _NOISY and not _empty(one.value) and "seed" not in words:
+        aside = "seed" in words or _words(one.place) & OF_DATA
+        if words & _NOISY and not _empty(one.value) and not aside:
             yield one
 
 

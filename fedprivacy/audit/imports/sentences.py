@@ -132,6 +132,7 @@ _PER = re.compile(
     r"|\bper[- ](?:example|sample|record)\b|\bfixed (?=clip)"
 )
 _ONE_RUN = re.compile(
+    r"\b(?:this is )?the only run\b|sbatch --(?:nodes|ntasks)=1\b|"
     r"\b(?:run|trial|seed|fold) 1 ?(?:/|of) ?1\b|\b(?:single|one) run\b|\brun once\b"
 )
 _OVER = re.compile(r"\bstart(?:s|ed|ing)? over\b")

@@ -21,7 +21,7 @@ from .sentences import Known, is_clear, known_in, unclear_in
 from .stems import STEMS as FAMILIES
 from .stems import Stem
 from .trace import Sampling, Stated
-from .vocabulary import COUNTING, QUALIFIERS, SHOWN, SUBJECTS
+from .vocabulary import COUNTING, OF_DATA, QUALIFIERS, SHOWN, SUBJECTS
 
 LOOSE = 3.0
 """Factor by which the accountant of another program may be loose."""
@@ -224,10 +224,17 @@ _OTHERS = {"hub", "repo", "report", "label", "labels", "image", "input", "inputs
 """Words of fields that are about other noise or other secrets."""
 _SOURCES = {"on", "from", "data", "dataset", "corpus"}
 _OUTPUTS = {"logits", "gradients", "grads", "embeddings", "activations", "predictions"}
-_NOT_SWITCHES = words.SWITCHES | words.PRIVACY | {"noise", "noisy", "poisson", "clip", "secure"}
+_NOT_SWITCHES = (
+    words.SWITCHES
+    | words.PRIVACY
+    | {"noise", "noisy", "poisson", "sigma", "std", "gaussian", "clipping", "clip", "secure"}
+)
 
 
 def _is_clear(one: Field, known: Known) -> bool:
+    """Return whether a field is understood, or known to be about something else."""
+    if {*_words(one.name)} & {"mean", "std"} and words_in(one.place) & OF_DATA:
+        return True
     if one.name in _NOISES and as_number(one.value) not in (None, known.noise):
         return known.noise is None
     if one.name in _KNOWN_NAMES or isinstance(one.value, dict) or absent(one.value):
@@ -237,28 +244,35 @@ def _is_clear(one: Field, known: Known) -> bool:
         # The parts of a list or of a schedule have the name of the whole.
         whole = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0]).rpartition(".")[2]
         return not whole or _name_is_clear(one, _words(whole), shown=False)
-    place = words_in(one.place)
     families = [each for each in FAMILIES if any(map(each.begins.match, named))]
     if families:
         # ``stems`` has looked at it, or it is about another part of the program.
-        return all(_fits(each, named, place) for each in families)
+        return all(_fits(each, named, words_in(one.place)) for each in families)
     # ``_spent`` and ``stems`` look at every epsilon.
     if {*named} & {"epsilon", "eps"}:
         return True
     named = [word for word in named if not (known.shuffled and word.startswith("shuffl"))]
-    if not named or ("pretrained" in named and {*named} & _SOURCES):
-        return not named
+    return not named or (not _follows_data(one, named) and _is_known_field(one, named, known))
+
+
+def _follows_data(one: Field, named: list[str]) -> bool:
+    """Return whether a field may depend on the data, or release more of them, by known words."""
+    said, place = {*_words(str(one.value)[:80])}, words_in(one.place)
+    if "pretrained" in named and {*named} & _SOURCES:
+        return True
     saved = {*named} & {"save", "export", "dump", "log"} and {*named} & _OUTPUTS
     if (saved and as_flag(one.value)) or place & {"stop", "halt", "until"}:
-        return False
-    if ({"early", "stopping"} <= place or "from" in named) and {*_words(str(one.value)[:80])} & {
-        "train",
-        "training",
-    }:
-        return False
+        return True
+    trained = bool(said & {"train", "training"})
+    return trained and ({"early", "stopping"} <= place or "from" in named)
+
+
+def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     # A part that is off changes no fact, if it is no switch of privacy. One of a kind is one run.
-    off = as_flag(one.value) is False
-    off = off and not ({*_words(one.place)} & _NOT_SWITCHES and not {*named} & _OTHERS)
+    off = as_flag(one.value) is False or as_number(one.value) == 0
+    denied = as_flag(one.value) is False and {*named} & {"no", "without", "disable", "disabled"}
+    others = {*named} & _OTHERS or denied
+    off = off and bool(not {*_words(one.place)} & _NOT_SWITCHES or others)
     single = as_number(one.value) == 1 or (isinstance(one.value, list) and len(one.value) == 1)
     if off or ({*named} & (_COUNTS | COUNTING) and single):
         return True

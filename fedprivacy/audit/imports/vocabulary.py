@@ -210,6 +210,11 @@ COUNTING = _set(
 )
 """Words that are harmless only next to one of ``SHOWN``."""
 
+OF_DATA = frozenset(
+    ("init", "initializer", "initialization", "transform", "transforms", "normalize")
+)
+"""Words of the start of a model, and of the preparation of its data."""
+
 FUNCTION = _set(
     """
     a about after all also an and answer answers any are as at be before between both by can
