@@ -154,7 +154,19 @@ def _spent(draft: Draft, judged: float | None) -> list[str]:
     ]
 
 
-_CURVES = {"lr", "loss", "acc", "accuracy", "time", "epsilon", "eps", "epoch"}
+_CURVES = {
+    "best",
+    "spent",
+    "attempts",
+    "lr",
+    "loss",
+    "acc",
+    "accuracy",
+    "time",
+    "epsilon",
+    "eps",
+    "epoch",
+}
 
 
 def name_is_clear(name: str) -> bool:
@@ -206,8 +218,18 @@ _NAMES |= {
 }
 _NAMES |= {"rms_norm", "group_norm", "target_modules", "target_port", "d_model", "nhead"}
 """Names that are known whole, although a word of them is not."""
-_NAMES |= {"rdp_orders", "rdp_alphas", "norm_layer"}
+_NAMES |= {"do_train", "do_eval", "save_on_each_node", "ray_scope", "ddp_timeout", "max_length"}
+_NAMES |= {"max_retries", "negative_samples", "top_k", "num_sanity_val_steps", "sample_text"}
+_NAMES |= {
+    "reload_dataloaders_every_n_epochs",
+    "dp_library",
+    "rdp_orders",
+    "rdp_alphas",
+    "norm_layer",
+}
 _COUNTS = {
+    "nproc",
+    "update",
     "runs",
     "trials",
     "seeds",
@@ -244,6 +266,8 @@ def _is_clear(one: Field, known: Known) -> bool:
         # The parts of a list or of a schedule have the name of the whole.
         whole = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0]).rpartition(".")[2]
         return not whole or _name_is_clear(one, _words(whole), shown=False)
+    if one.name in _NAMES:
+        return _value_is_clear(one, named, known)
     families = [each for each in FAMILIES if any(map(each.begins.match, named))]
     if families:
         # ``stems`` has looked at it, or it is about another part of the program.
@@ -261,7 +285,7 @@ def _follows_data(one: Field, named: list[str]) -> bool:
     if "pretrained" in named and {*named} & _SOURCES:
         return True
     saved = {*named} & {"save", "export", "dump", "log"} and {*named} & _OUTPUTS
-    if (saved and as_flag(one.value)) or place & {"stop", "halt", "until"}:
+    if (saved and as_flag(one.value)) or (place & {"stop", "halt"} and place & {"when", "if"}):
         return True
     trained = bool(said & {"train", "training"})
     return trained and ({"early", "stopping"} <= place or "from" in named)
@@ -270,13 +294,15 @@ def _follows_data(one: Field, named: list[str]) -> bool:
 def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     # A part that is off changes no fact, if it is no switch of privacy. One of a kind is one run.
     off = as_flag(one.value) is False or as_number(one.value) == 0
-    denied = as_flag(one.value) is False and {*named} & {"no", "without", "disable", "disabled"}
+    denied = as_flag(one.value) is False and (
+        words_in(one.place) & {"no", "without", "disable", "disabled", "off", "false", "adaptive"}
+    )
     others = {*named} & _OTHERS or denied
     off = off and bool(not {*_words(one.place)} & _NOT_SWITCHES or others)
     single = as_number(one.value) == 1 or (isinstance(one.value, list) and len(one.value) == 1)
     if off or ({*named} & (_COUNTS | COUNTING) and single):
         return True
-    if one.name == "t":
+    if one.name in ("t", "num_batches"):
         return known.rounds >= (as_number(one.value) or math.inf)
     shown = of_a_test(one) or bool({*_words(one.place)} & SHOWN)
     if one.name not in _NAMES and not _name_is_clear(one, named, shown=shown):
@@ -349,7 +375,7 @@ def _name_is_clear(one: Field, named: list[str], *, shown: bool) -> bool:
 def _value_is_clear(one: Field, named: list[str], known: Known) -> bool:
     if "seed" in named:
         return as_number(one.value) is not None or bool(_SEED.match(str(one.value)))
-    if {*named} & SHOWN:
+    if {*named} & SHOWN or ("order" in named and words_in(one.place) & {"model", "layer", "net"}):
         return True
     if {*named} & {"state", "status"} and {*_words(str(one.value)[:80])} <= _ENDED:
         return True

@@ -246,6 +246,7 @@ PROGRESS = _set(
 
 NEUTRAL = _set(
     """
+    algorithm uniformwithreplacementsampler
     account accountant accountants accounting achieved add adjacency adjacent aggregate
     aggregated aggregation alphas attach batch batches bound budget c cdp central client clients
     clip clipped clipper clipping clips cohort compute config configuration contribution
