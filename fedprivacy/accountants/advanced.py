@@ -265,7 +265,8 @@ def _together(parts: Sequence[tuple[Curve, int]], delta: float) -> dict[Curve, f
             ends = direct.sampled_gaussian_epsilons(chance, shift, delta, swapped)
             for (curve, _), end in zip(each, ends.tolist(), strict=True):
                 found[curve] = max(found.get(curve, 0.0), end)
-    return found
+    # A search of one curve goes farther.
+    return {curve: end for curve, end in found.items() if math.isfinite(end)}
 
 
 def _worse(curve: Curve, delta: float, near: float = math.nan) -> float:

@@ -51,6 +51,15 @@ def test_many_kinds_at_a_time_have_the_epsilons_of_each(scheme, adjacency, obser
             assert direct.delta(turned, at, Side.UP)[0] <= delta * (1 + 1e-12)
 
 
+def test_epsilons_beyond_the_points_of_many_curves_are_finite():
+    kinds = [fp.Gaussian(noise_multiplier=0.002 + k / 1e5) for k in range(20)]
+    curves = [kind.privacy_loss("add_remove").curve for kind in kinds]
+    points = advanced._points([(curve, 1) for curve in curves], 1e-5)
+    alone = [advanced._worse(curve, 1e-5) for curve in curves]
+    assert max(alone) > 2.0**16
+    assert [point.epsilon for point in points] == pytest.approx(alone, rel=1e-11)
+
+
 def test_an_epsilon_near_a_wrong_guess_is_the_same():
     curve = fp.Gaussian(noise_multiplier=1.0).privacy_loss("add_remove").curve
     known = direct.epsilon(curve, 1e-5, Side.UP)
