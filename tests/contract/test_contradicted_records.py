@@ -151,7 +151,7 @@ def test_no_rate_is_offered_while_a_field_may_enlarge_the_batch(tmp_path, name, 
         ("dp: {off: true}", "turns its noise off", "dp: {off: false}"),
         ("grad_clip_scheduler: {gamma: 1.1}", "noise", "lr_scheduler: {gamma: 1.1}"),
         ("use_poisson_sampling: false", "CANNOT BE CERTIFIED", "poisson_loss: false"),
-        ("data_order: sequential", "CANNOT BE CERTIFIED", "model: {depth: 3}"),
+        ("data_order: sequential", "CANNOT BE CERTIFIED", "model: {order: sequential}"),
         ("sampling: b-min-sep", "CANNOT BE CERTIFIED", "sampling: poisson"),
         ("exclude_from_clipping: [bias]", "noise", "exclude_from_clipping: []"),
         ("public_layers: [embedding]", "noise", "public_layers: []"),
@@ -196,21 +196,29 @@ STATEMENT = (
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.yaml", f"{BASE}# the last two epochs ran without noise\n", "not understood"),
-        ("a.yaml", BASE.replace("1.1", "1.1 # 0.4 in this run"), "not understood"),
-        ("a.yaml", f"{BASE}notes: the final 2 epochs ran without noise\n", "not understood"),
-        ("a.yaml", f"{BASE}warnings: [clipping skipped for 3 layers]\n", "not understood"),
+        ("a.yaml", f"{BASE}# the last two epochs ran without noise\n", "understood: 'the last two"),
+        ("a.yaml", BASE.replace("1.1", "1.1 # 0.4 in this run"), "0.4 in this run"),
+        ("a.yaml", f"{BASE}notes: the final 2 epochs ran without noise\n", "'notes: the final 2"),
+        (
+            "a.yaml",
+            f"{BASE}warnings: [clipping skipped for 3 layers]\n",
+            "'warnings: clipping skipped",
+        ),
         (
             "a.toml",
             "noise_multiplier = 1.1 # 0 later\nmax_grad_norm = 1\nsteps = 9\n",
-            "not understood",
+            "noise_multiplier: 0 later",
         ),
-        ("a.log", f"{LOG}INFO step 4000/4000 done\n", "not understood"),
-        ("a.log", f"{LOG}INFO run 5/20\n", "not understood"),
-        ("a.md", f"{TABLE}\nThe noise was lowered to 0.4 after step 500.\n", "not understood"),
+        ("a.log", f"{LOG}INFO step 4000/4000 done\n", "understood: 'INFO step 4000/4000"),
+        ("a.log", f"{LOG}INFO run 5/20\n", "understood: 'INFO run 5/20"),
+        (
+            "a.md",
+            f"{TABLE}\nThe noise was lowered to 0.4 after step 500.\n",
+            "'The noise was lowered",
+        ),
         ("a.md", TABLE.replace("| 1.1 |", "| 1.1* |"), "noise multiplier"),
-        ("a.txt", f"{STATEMENT}The best of 8 runs.\n", "not understood"),
-        ("a.txt", f"{STATEMENT}Noise was not applied to one layer.\n", "not understood"),
+        ("a.txt", f"{STATEMENT}Run 5 of 8.\n", "'Run 5 of 8"),
+        ("a.txt", f"{STATEMENT}Noise was not applied to one layer.\n", "'Noise was not applied"),
     ],
 )
 def test_a_sentence_that_contradicts_it(tmp_path, name, text, said):
@@ -317,7 +325,7 @@ HARMLESS = {
         "dp: true\nenable_dp: true\nprivate: yes\nmethod: dp-sgd\nprivacy_engine: opacus\n"
         "accountant: rdp\nsecure_mode: false\nclipping: flat\nclip_per_sample: true\n"
         "grad_sample_mode: hooks\nmax_physical_batch_size: 64\npoisson_sampling: true\n"
-        "noise_seed: 3\ntarget_delta: 1e-5\n"
+        "noise_seed: 3\ntarget_delta: 1e-5\ndp_library: opacus 1.4\n"
     ),
     "result": (
         "global_step: 1000\nlast_epoch: 9\nbest_epoch: 7\ncurrent_step: 800\nstatus: finished\n"
@@ -328,7 +336,7 @@ HARMLESS = {
     "data": (
         "dataset: cifar10\nshuffle_buffer: 0\nimage_size: 32\nnum_classes: 10\nval_split: 0.1\n"
         "batch_first: true\nnegative_samples: 5\nprefetch: 2\naugmentation: {repeat: 0}\n"
-        "tokenizer: bert\nprompt: hello\ntop_k: 5\ntest_batch_size: 1000\n"
+        "tokenizer: bert\nsample_text: hello world\ntop_k: 5\ntest_batch_size: 1000\n"
     ),
 }
 
@@ -350,7 +358,7 @@ HARMLESS["lightning"] = (
     "accumulate_grad_batches: 1\ngradient_clip_val: null\nreload_dataloaders_every_n_epochs: 0\n"
     "save_top_k: 1\nmonitor: val_loss\nmin_steps: 10\nprint_freq: 10\ntime_per_step: 0.3\n"
     "num_batches: 100\nsteps_per_epoch: 100\nprivacy_notes: see the paper\ntags: [dp, cifar10]\n"
-    "description: DP-SGD on CIFAR-10\n"
+    "sampler: {name: UniformWithReplacementSampler}\ndescription: DP-SGD on CIFAR-10\n"
 )
 
 

@@ -349,8 +349,7 @@ def read_data(
             elif kind == opacus.KIND and isinstance(data, dict):
                 _check_outside(data, opacus.outside(data), "the whole", name, stated)
             trace = _read_by(reader, data, origin(kind), name)
-            plain = [each for each in texts if isinstance(each, str)]
-            return _with_unclear(_without_answers(trace, stated), plain, claim)
+            return _with_unclear(_without_answers(trace, stated), texts, claim)
     inside = runs.states_in(data)
     if len(inside) == 1:
         place, state = inside[0]
@@ -376,18 +375,18 @@ def read_data(
     _nothing(fields, name)
 
 
-def _with_unclear(trace: Trace, texts: list[str], claim: Claim) -> Trace:
+def _with_unclear(trace: Trace, texts: list[str | remarks.Doubt], claim: Claim) -> Trace:
     """Return a trace with the sentences of its file, or of its description, to be looked at."""
-    judged = (claim or (None,))[0] or (trace.claim or (None,))[0]
+    claimed = ((one or (None,))[0] for one in (claim, trace.claim))
+    judged = next((epsilon for epsilon in claimed if epsilon is not None), math.inf)
     noises = frozenset(rounds.noise_multiplier for rounds, _ in trace.rounds)
     rounds = sum(times for _, times in trace.rounds)
     rates = frozenset(rounds.rate for rounds, _ in trace.rounds if rounds.rate is not None)
     drawn = {rounds.sampling for rounds, _ in trace.rounds}
-    known = sentences.Known(
-        noises, rounds=rounds or math.inf, epsilon=judged or math.inf, numbers=rates
-    )
+    known = sentences.Known(noises, rounds=rounds or math.inf, epsilon=judged, numbers=rates)
     known = known._replace(shuffled=bool(drawn & {Sampling.SHUFFLED, Sampling.EVERYONE}))
-    found = sentences.unclear_in(texts, known)
+    found = sentences.unclear_in((each for each in texts if isinstance(each, str)), known)
+    found += [each.text for each in texts if isinstance(each, remarks.Doubt)]
     description = trace.other_facts.get("description", "")
     found += [description] * (not sentences.is_clear(description, known, free=True))
     return replace(trace, unclear=(*trace.unclear, *map(repr, found)))

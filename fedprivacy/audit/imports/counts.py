@@ -39,15 +39,8 @@ def _only_tried(draft: Draft, one: Field) -> None:
 
 
 INSIDE = {"local_steps", "num_local_steps", "local_epochs", "local_iterations", "local_updates"}
-INSIDE |= {
-    "inner_steps",
-    "num_inner_steps",
-    "num_passes",
-    "n_passes",
-    "passes",
-    "steps_per_round",
-    "updates_per_step",
-}
+INSIDE |= {"inner_steps", "num_inner_steps", "num_passes", "n_passes", "passes"}
+INSIDE |= {"steps_per_round", "updates_per_step"}
 
 
 def _steps_inside(draft: Draft, one: Field) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from ...relations import Unit
-from . import batches, counts, remarks, scripts, stems, sweeps, switches
+from . import batches, counts, remarks, scripts, stems, sweeps, switches, unclear
 from .draft import Draft, refuse_unauditable
 from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
 from .fields import empty as _empty
@@ -151,7 +151,8 @@ def _sentences(draft: Draft, texts: Iterable[str | remarks.Doubt]) -> None:
             batches.doubt(draft, text.fact, str(text))
         else:
             draft.texts.append(text)
-    draft.texts += chain.from_iterable(map(remarks.texts_of, draft.fields.unread()))
+    for one in draft.fields.unread():
+        draft.texts += remarks.texts_of(one, named=one.name not in unclear.NAMES)
 
 
 def _defaults(draft: Draft) -> None:

@@ -34,10 +34,16 @@ class Doubt(NamedTuple):
         return printable(f"{self.text[:160]!r}: {self.why}")
 
 
-def texts_of(one: Field) -> list[str]:
-    """Return the texts of a field that may hold a sentence."""
+def texts_of(one: Field, *, named: bool = True) -> list[str]:
+    """Return the texts of a field that may hold a sentence, each with the field's name or without.
+
+    Args:
+        one: the field.
+        named: whether the name belongs to the sentence.
+    """
     values = one.value if isinstance(one.value, list) else [one.value]
-    return [f"{one.name}: {each}" for each in values if isinstance(each, str) and " " in each]
+    name = f"{one.name}: " if named else ""
+    return [f"{name}{each}" for each in values if isinstance(each, str) and " " in each]
 
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))(?:#+|//|;(?=\s*\w)|%(?=\s))(?!!)(.*)$")

@@ -105,7 +105,7 @@ def known_in(
 
 _REFERENCES = re.compile(
     r"\b(?:section|sec|figure|fig|table|tab|equation|eq|issue|chapter|page|theorem|lemma"
-    r"|appendix|line|python|version|v)\.? ?#?v?\d[\d.]*|#\d+|\b(?:https?://|arxiv|doi)\S*"
+    r"|appendix|line|opacus|torch|python|version|v)\.? ?#?v?\d[\d.]*|#\d+|\b(?:https?://|arxiv|doi)\S*"
     r"|\b(?:19|20)\d\d(?:[-/.]\d\d){0,2}(?:[ t_]\d\d[:.]\d\d(?:[:.]\d\d)?(?:[.,]\d+)?z?)?\b"
     r"|\b\d\d[/.]\d\d[/.](?:19|20)\d\d\b|\b\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
     r"|\b0x[0-9a-f]+\b|[<>]=? ?0(?![.\d])"
@@ -116,12 +116,12 @@ _PRINTED = re.compile(
     r"|secure rng turned off|perfectly fine|optimal order is the largest alpha.*|drop last"
     r"|non-full backward.*|submitted batch job|^wandb: (?:run data|syncing|synced|view).*"
     r"|\bout of\b(?= )|cuda out of memory|no bound on number of|deprecat\w* *warning.*"
-    r"|future warning.*|noise_?multiplier is not"
+    r"|future warning.*|noise_?multiplier is not|uniform with replacement sampler"
     r"|sbatch --(?:time|mem|cpus|partition|gres|job|output|error)"
 )
 """Words that libraries print in every run."""
 _TOKEN = re.compile(
-    rf"(?P<part>\d{{1,12}})\s?(?:/|of|out of)\s?(?P<whole>\d{{1,12}})(?![\w.])"
+    rf"(?P<part>\d{{1,12}})\s?(?:/|of|out of)\s?(?P<whole>\d{{1,12}})(?!\w|\.\d)"
     rf"|(?<![\w.])(?P<number>{NUMBER.pattern})(?P<unit>[km%])?(?![\w]|\.\d)"
     r"|(?P<word>[^\W\d_][^\W_]*)",
 )
@@ -160,7 +160,7 @@ def _plain(text: str) -> str:
     low = _IDENTIFIER.sub(lambda one: _apart(one[0]), text)
     low = _PRINTED.sub(" ", _REFERENCES.sub(" ", low.lower()))
     # A missing decay changes no fact, but missing noise does.
-    low = _OVER.sub("restart", _LEVEL.sub(" ", low))
+    low = _OVER.sub("restart", _LEVEL.sub(" ", low)).replace("world size", "worldsize")
     low = _GROUP_NORM.sub(" ", low.replace("batch norm", "batchnorm"))
     low = _NOT_SO.sub(lambda one: "" if one[1] in _NOTHING else one[0], low)
     return _ONE_RUN.sub(" ", _PER.sub(" perround ", low))

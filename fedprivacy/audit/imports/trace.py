@@ -265,8 +265,8 @@ class Trace:
                 "be given one without the other",
                 "a trace holds rounds, or a run",
             )
-        _check_texts(self.other_facts, self.missing, self.contradictions)
-        _check_texts({}, self.unclear, ())
+        sentences = ("missing", "contradictions", "unclear")
+        _check_texts(self.other_facts, {name: getattr(self, name) for name in sentences})
         for rounds, norms in self.norms.items():
             require(isinstance(rounds, Rounds), "norms", rounds, "map Rounds to clip norms")
             for norm, times in norms.items():
@@ -309,13 +309,13 @@ def _check_half(half: object, claim: object) -> None:
         claimed(*((value, 0.0) if name == "epsilon" else (0.0, value)))
 
 
-def _check_texts(other_facts: object, missing: object, contradictions: object) -> None:
+def _check_texts(other_facts: object, sentences: Mapping[str, object]) -> None:
     """Refuse values that a report could not print."""
     texts = isinstance(other_facts, Mapping) and all(
         isinstance(text, str) for text in (*other_facts, *other_facts.values())
     )
     require(texts, "other_facts", other_facts, "map names to texts")
-    for name, value in (("missing", missing), ("contradictions", contradictions)):
+    for name, value in sentences.items():
         told = isinstance(value, tuple) and all(isinstance(s, str) for s in value)
         require(told, name, value, "be a tuple of sentences")
 

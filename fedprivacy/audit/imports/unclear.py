@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from ...sampling.scheme import TableScheme
@@ -21,7 +20,7 @@ from .sentences import Known, is_clear, known_in, unclear_in
 from .stems import STEMS as FAMILIES
 from .stems import Stem
 from .trace import Sampling, Stated
-from .vocabulary import COUNTING, OF_DATA, QUALIFIERS, SHOWN, SUBJECTS
+from .vocabulary import COUNTING, OF_DATA, QUALIFIERS, SHOWN, SUBJECTS, words_of
 
 LOOSE = 3.0
 """Factor by which the accountant of another program may be loose."""
@@ -31,21 +30,6 @@ _NOISES = {*words.NOISE, *words.UNCLEAR}
 _KNOWN_NAMES = {*words.NOISE, *words.UNCLEAR, *words.EPSILON, *words.DELTA, *words.ROUNDS}
 _KNOWN_NAMES |= {*words.STEPS, *words.RATE, *words.PER_EPOCH, *words.CLIENT_RATE, *words.COHORT}
 _KNOWN_NAMES |= {*words.POPULATION, *words.BATCH, *words.RECORDS, *words.CLIPS, *EPOCHS}
-
-
-def fields_in(fields: Iterable[Field], known: Known) -> list[str]:
-    """Return the fields that are not understood, in words."""
-    found: dict[str, None] = {}
-    for one in fields:
-        if not _is_clear(one, known):
-            found[str(one)] = None
-    return list(found)
-
-
-def entries(fields: Iterable[Field], texts: Iterable[str], known: Known) -> list[str]:
-    """Return the entries of a file that are not understood: fields, then sentences."""
-    said = unclear_in(texts, known)
-    return [*fields_in(fields, known), *(repr(each[:MAX_LENGTH]) for each in said)]
 
 
 def of_draft(draft: Draft, stated: Stated, claim: Claim) -> list[str]:
@@ -76,8 +60,10 @@ def _entries(draft: Draft, known: Known) -> list[str]:
     others = [draft.shuffles, draft.unclipped, *(draft.enlarged or ())[:1]]
     about = [one.why for one in draft.questions if not one.name.startswith("claim")]
     quoted = " ".join([*about, *draft.lasting, *map(str, others)])
-    found = entries(draft.fields.unread(), draft.texts, known)
-    found += [repr(each[:MAX_LENGTH]) for each in dict.fromkeys(draft.lines)]
+    fields = [str(one) for one in draft.fields.unread() if not _is_clear(one, known)]
+    said = [*unclear_in(draft.texts, known), *draft.lines]
+    quotes = (repr(each[:MAX_LENGTH]) for each in said)
+    found = dict.fromkeys([*fields, *quotes])
     return [*_elsewhere(draft), *(each for each in found if not _is_quoted(each, quoted))]
 
 
@@ -86,9 +72,8 @@ _PASSES = {*words.STEPS, *EPOCHS, *words.ROUNDS}
 
 def _known_part(one: Field) -> bool:
     """Return whether the part of a file that has a field is known by name."""
-    part = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0].rpartition(".")[2])
     known = words.PRIVACY | {"counted"}
-    return of_a_test(one) or all(_is_known(word) or word in known for word in _words(part))
+    return of_a_test(one) or all(_is_known(word) or word in known for word in _words(_part(one)))
 
 
 _AMBIGUOUS = {"uniform", "random", "iid", "sampler", "sampling", "batch", "default", "standard"}
@@ -98,8 +83,7 @@ _AMBIGUOUS = {"uniform", "random", "iid", "sampler", "sampling", "batch", "defau
 def _elsewhere(draft: Draft) -> list[str]:
     """Return fields that a reader knows by name, but whose place or text it does not."""
     used = draft.fields.used.values()
-    noises = {*words.NOISE, *words.UNCLEAR}
-    found = [one for one in used if one.name in noises and not draft.about_the_run(one)]
+    found = [one for one in used if one.name in _NOISES and not draft.about_the_run(one)]
     found += [
         one
         for one in used
@@ -154,28 +138,25 @@ def _spent(draft: Draft, judged: float | None) -> list[str]:
     ]
 
 
-_CURVES = {
-    "best",
-    "spent",
-    "attempts",
-    "lr",
-    "loss",
-    "acc",
-    "accuracy",
-    "time",
-    "epsilon",
-    "eps",
-    "epoch",
-}
+_CURVES = words_of(
+    """
+    acc accuracy attempts best epoch eps epsilon loss lr spent time
+    """
+)
 
 
 def name_is_clear(name: str) -> bool:
     """Return whether a column of a table of rounds is known to be about something else."""
     named = _words(name)
-    if plain_name(name) in _NAMES:
+    if plain_name(name) in NAMES:
         return True
     known = all(_is_known(word) or word in _CURVES for word in named)
     return known and any(word in SUBJECTS or word in _CURVES for word in named)
+
+
+def _part(one: Field) -> str:
+    """Return the name of the part of a file that a field is in; empty for the whole file."""
+    return re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0]).rpartition(".")[2]
 
 
 def _words(name: str) -> list[str]:
@@ -184,64 +165,26 @@ def _words(name: str) -> list[str]:
     return [word for word in bare if word and not word.isdecimal()]
 
 
-_NAMES = {
-    "secure_mode",
-    "secure_rng",
-    "is_secure_generator",
-    "noise_seed",
-    "alphas",
-    "orders",
-    "run",
-    "runs_dir",
-}
-_NAMES |= {"run_id", "run_name", "run_tag", "trial_id", "trial_name", "user", "users", "nodes"}
-_NAMES |= {"num_participants", "participants", "num_parties", "parties", "release_checkpoints"}
-_NAMES |= {"per_example_max_grad_norm", "per_sample_max_grad_norm", "max_norm", "adam_epsilon"}
-_NAMES |= {
-    "layer_norm_eps",
-    "rms_norm_eps",
-    "eps_error",
-    "delta_error",
-    "number",
-    "c",
-    "n",
-    "grad_norm",
-}
-_NAMES |= {
-    "init",
-    "value",
-    "weighting",
-    "gradient_checkpointing",
-    "drop_last",
-    "norm_first",
-    "layer_norm",
-}
-_NAMES |= {"rms_norm", "group_norm", "target_modules", "target_port", "d_model", "nhead"}
+NAMES = words_of(
+    """
+    adam_epsilon alphas c d_model ddp_timeout delta_error do_eval do_train dp_library drop_last
+    eps_error grad_norm gradient_checkpointing group_norm init is_secure_generator layer_norm
+    layer_norm_eps max_length max_norm max_retries n negative_samples nhead nodes noise_seed
+    norm_first norm_layer num_participants num_parties num_sanity_val_steps number orders
+    participants parties per_example_max_grad_norm per_sample_max_grad_norm ray_scope rdp_alphas
+    rdp_orders release_checkpoints reload_dataloaders_every_n_epochs rms_norm rms_norm_eps run
+    run_id run_name run_tag runs_dir sample_text save_on_each_node secure_mode secure_rng
+    target_modules target_port top_k trial_id trial_name user users value weighting
+    """
+)
 """Names that are known whole, although a word of them is not."""
-_NAMES |= {"do_train", "do_eval", "save_on_each_node", "ray_scope", "ddp_timeout", "max_length"}
-_NAMES |= {"max_retries", "negative_samples", "top_k", "num_sanity_val_steps", "sample_text"}
-_NAMES |= {
-    "reload_dataloaders_every_n_epochs",
-    "dp_library",
-    "rdp_orders",
-    "rdp_alphas",
-    "norm_layer",
-}
-_COUNTS = {
-    "nproc",
-    "update",
-    "runs",
-    "trials",
-    "seeds",
-    "folds",
-    "repeats",
-    "repeat",
-    "restarts",
-    "replicas",
-    "models",
-}
-_COUNTS |= {"microbatch", "microbatches", "accumulation", "accum", "nodes", "gpus", "processes"}
-_COUNTS |= {"passes", "devices", "world", "replicas"}
+_COUNTS = words_of(
+    """
+    accum accumulation devices folds gpus microbatch microbatches models nodes nproc passes
+    processes repeat repeats replicas restarts runs seeds trials update world
+    """
+)
+"""Words of counts: one of a kind is one run, one device or one batch."""
 _OTHERS = {"hub", "repo", "report", "label", "labels", "image", "input", "inputs"}
 """Words of fields that are about other noise or other secrets."""
 _SOURCES = {"on", "from", "data", "dataset", "corpus"}
@@ -264,9 +207,9 @@ def _is_clear(one: Field, known: Known) -> bool:
     named = _words(one.name)
     if not named:
         # The parts of a list or of a schedule have the name of the whole.
-        whole = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0]).rpartition(".")[2]
+        whole = _part(one)
         return not whole or _name_is_clear(one, _words(whole), shown=False)
-    if one.name in _NAMES:
+    if one.name in NAMES:
         return _value_is_clear(one, named, known)
     families = [each for each in FAMILIES if any(map(each.begins.match, named))]
     if families:
@@ -305,7 +248,7 @@ def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     if one.name in ("t", "num_batches"):
         return known.rounds >= (as_number(one.value) or math.inf)
     shown = of_a_test(one) or bool({*_words(one.place)} & SHOWN)
-    if one.name not in _NAMES and not _name_is_clear(one, named, shown=shown):
+    if not _name_is_clear(one, named, shown=shown):
         return _restates(one, known)
     return _value_is_clear(one, named, known)
 
@@ -332,18 +275,11 @@ def _restates(one: Field, known: Known) -> bool:
 
 
 _KINDS = {"schedule", "scheduler", "type", "kind", "mode", "clip", "clipping"}
-_ACCOUNTANTS = {
-    "none",
-    "rdp",
-    "prv",
-    "gdp",
-    "pld",
-    "moments",
-    "renyi",
-    "zcdp",
-    "opacus",
-    "accountant",
-}
+_ACCOUNTANTS = words_of(
+    """
+    accountant gdp moments none opacus pld prv rdp renyi zcdp
+    """
+)
 _CONSTANT = {"constant", "fixed", "static", "flat"}
 _BARE = {"sgd", "adam", "none", "basic", "simple", "local", "standard"}
 """Words that may name a run without privacy."""
@@ -361,7 +297,7 @@ def _name_is_clear(one: Field, named: list[str], *, shown: bool) -> bool:
     if any(word in SUBJECTS for word in named):
         return True
     # A name such as type completes the name of its part.
-    place = re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0].rpartition(".")[2])
+    place = _part(one)
     parent = _words(place)
     if plain_name(place) in _KNOWN_NAMES:
         return True

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 
 
-def _set(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
-SUBJECTS = _set(
+SUBJECTS = words_of(
     """
     beta units
     aa about abs absolute acc accelerator accelerators accent accented accuracy acoustic act
@@ -169,8 +170,9 @@ SUBJECTS = _set(
 )
 """Words of settings that release no data and draw no unit: the subject of a name."""
 
-QUALIFIERS = _set(
+QUALIFIERS = words_of(
     """
+    order
     reported
     a add aggregator all allow alpha always an and any apply array as at auto automatic average
     avg base batch batches begin best beta block blocks bottom bound bounds by chunk client coef
@@ -191,7 +193,7 @@ QUALIFIERS = _set(
 )
 """Words that only complete a name. A name of these alone is not understood."""
 
-SHOWN = _set(
+SHOWN = words_of(
     """
     annealing checkpoint checkpoints ckpt cosine decoding dev display early ema eval evaluate
     evaluation generate generation heartbeat learning log logger logging logs lr metric metrics
@@ -202,7 +204,7 @@ SHOWN = _set(
 )
 """Words of parts whose steps, epochs and batches are not those of the private run."""
 
-COUNTING = _set(
+COUNTING = words_of(
     """
     batch batches epoch epochs iter iteration iterations iters round rounds sample samples step
     steps
@@ -215,7 +217,7 @@ OF_DATA = frozenset(
 )
 """Words of the start of a model, and of the preparation of its data."""
 
-FUNCTION = _set(
+FUNCTION = words_of(
     """
     a about after all also an and answer answers any are as at be before between both by can
     cross do does during e eg etc example feel for free from g generated had has have he here how
@@ -226,7 +228,7 @@ FUNCTION = _set(
 )
 """Plain words of English; negations and changes are not here."""
 
-PROGRESS = _set(
+PROGRESS = words_of(
     """
     added adds answered app attached available avg back began begin begins begun bool build
     building builds built call called calls class compiled complete completed completes configure
@@ -244,7 +246,7 @@ PROGRESS = _set(
 )
 """Words for the actions of a program."""
 
-NEUTRAL = _set(
+NEUTRAL = words_of(
     """
     algorithm uniformwithreplacementsampler
     account accountant accountants accounting achieved add adjacency adjacent aggregate
@@ -266,7 +268,7 @@ NEUTRAL = _set(
 )
 """Words of privacy that restate settings; their numbers must be those of the file."""
 
-SUSPECT = _set(
+SUSPECT = words_of(
     """
     adapter adapters always annealing augment augmentation augmentations auxiliary average avg
     begin best bias biases cache cached chosen compress compression custom decay decayed
@@ -283,7 +285,7 @@ SUSPECT = _set(
 )
 """Known words of names that may change the meaning of a sentence about privacy."""
 
-HARD = _set(
+HARD = words_of(
     """
     always extra half last local new only per pretrained previous reduced reducing same seeds up
     """
@@ -323,7 +325,7 @@ WEAK = re.compile(
     r"|tuned$|tuning$|best$|search|grid$|fold|ensembl|bagg|daily|weekly|nightly|hourly|monthly|cron|attempt|tried"
     r"|batch|draw|drew|shuffl|permut|duplic|balanc|sequential|percent"
     r"|user|client|patient|person|people|household|customer|record|example|participant|author$"
-    r"|authors$|speaker|accum|world$|nodes|gpus|devices|processes|population|cohort"
+    r"|authors$|speaker|accum|worldsize|nodes|gpus|devices|processes|population|cohort"
     r"|raw$|public|models$|debug|dry$|smoke|disabl|bypass|overrid|overwr|ignor|skip|exclud|omit|off$"
     r"|without|plain|vanilla|baseline|cleartext|mixup|cutmix|teacher|distill|contrastive|gradient"
     r"|grad$|grads$|weighted|kein|ohne|nicht|sans$|sin$|senza|zero|actual|real$|wrong|fixme"

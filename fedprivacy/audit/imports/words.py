@@ -61,17 +61,8 @@ PRIVACY = {"dp", "ldp", "cdp", "privacy", "private", "privately", "differential"
 SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add", "true"}
 """Words of a field that turns a part of a run on or off. YAML reads the name on as true."""
 REAL = {"actual", "real", "effective", "completed", "final", "done", "taken", "ran", "executed"}
-REAL |= {
-    "used",
-    "true",
-    "measured",
-    "observed",
-    "finished",
-    "performed",
-    "run",
-    "trained",
-    "empirical",
-}
+REAL |= {"used", "observed", "finished", "performed", "run", "trained", "empirical"}
+REAL |= {"true", "measured"}
 """Words of a number that a run had, whatever its settings say."""
 
 _ADJACENCY: tuple[str, ...] = ("adjacency", "neighboring_relation", "neighbouring_relation")
