@@ -1,15 +1,14 @@
-"""Time questions of real runs beside the package at another commit, in turns, in one run.
+"""Time questions of real runs here and at another commit, in turns, in one run.
 
     python benchmarks/against.py --base 49f03f22
     python benchmarks/against.py --base 49f03f22 --only import,rounds --repeat 5
     python benchmarks/against.py --base 49f03f22 --save
 
-The base is checked out into a folder and installed into an environment of its own, with the pins of
-this commit. Each question is
-asked by a new process, base and now in turn, so no cache answers and both see the same load. The
-table has the least processor seconds, the peak memory and the ratio. Every question varies its
-input with the number of the turn; both sides get the same input. ``--save`` writes the table to
-``results/against.md``.
+The base is checked out into a folder and installed into a separate environment, with the pins of
+this commit. A new process asks each question, base and now in turn, so no cache answers and both
+see the same load. The table has the least processor seconds, the peak memory and the ratio. Every
+question varies its input with the number of the turn; both sides get the same input. ``--save``
+writes the table to ``results/against.md``.
 """
 
 from __future__ import annotations

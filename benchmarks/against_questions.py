@@ -173,4 +173,4 @@ command("-m", "fedprivacy", "epsilon", "--noise-multiplier", str(1.4 + 0.01 * tu
     "Poisson x square root noise, delta 1e-15": _CORRELATED + _epsilon("run", "zero_out", "1e-15"),
     "certificate check, sampled Laplace x 1,000": _CERTIFIED,
 }
-"""Name -> program. Every row of a table of targets, beside rounds of training."""
+"""Name -> program. All questions about real runs, without rounds of training."""

@@ -1,4 +1,4 @@
-"""Questions beside another commit: each is a program, and a row says who answered."""
+"""Questions here and at another commit: each is a program, and a row says who answered."""
 
 import argparse
 import sys

@@ -116,7 +116,7 @@ def smallest_log_ratio(p: Mixture, q: Mixture, low: float, high: float) -> tuple
         y = np.linspace(low, high, 257)
         ratio = log_sum(p, y) - log_sum(q, y)
         error = log_sum_error(p, y) + log_sum_error(q, y)
-        # A computed point is attained. The minimum is beside a point that may be the smallest.
+        # A computed point is attained. The minimum is next to a point that may be the smallest.
         most, step = float(np.min(ratio + error)), float(y[1] - y[0])
         maybe = np.flatnonzero(ratio - error <= most)
         low, high = float(y[max(maybe[0] - 1, 0)]), float(y[min(maybe[-1] + 1, len(y) - 1)])
