@@ -9,6 +9,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.loss import clock
+from fedprivacy.loss.curves import exchanged
 from tests.randomness import Looks
 
 LAPLACE = fp.Laplace(noise_multiplier=2.0).sampled(fp.Poisson(0.3)) * 20
@@ -64,3 +65,33 @@ def test_a_deadline_before_the_first_moments_is_no_error():
     run = functools.reduce(operator.add, (step.sampled(scheme, held=3) for step in steps))
     found = fp.epsilon(run, delta=1e-5, adjacency="zero_out", deadline=0.05)
     assert found.lower <= found.upper < math.inf and found.reason
+
+
+EXCHANGED = STEP.sampled(fp.RandomAllocation(rounds_per_epoch=30)) * 2
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """The answers without a deadline."""
+    how = {"adjacency": "replace_one", "tolerance": 0.01}
+    return {
+        "epsilon": fp.epsilon(EXCHANGED, delta=1e-5, **how),
+        "delta": fp.delta(EXCHANGED, epsilon=1.0, **how),
+    }
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.02, 0.003, 0.0012])
+@pytest.mark.parametrize("ask", [fp.epsilon, fp.delta], ids=["epsilon", "delta"])
+def test_a_deadline_among_the_points_of_a_profile_is_no_error(ask, seconds, truth, monkeypatch):
+    """Nobody waits for the profile of a replaced unit: the other curves answer.
+
+    Each look takes so many seconds, and one orientation is always given a tenth of one.
+    """
+    exchanged._points.cache_clear()
+    monkeypatch.setattr(clock, "now", Looks(seconds))
+    given = {"delta": 1e-5} if ask is fp.epsilon else {"epsilon": 1.0}
+    early = ask(EXCHANGED, adjacency="replace_one", deadline=1e-3, **given)
+    assert exchanged._points.cache_info().currsize == 0
+    assert "deadline" in early.reason
+    assert truth[ask.__name__].resolution[0] <= early.upper < 50.0
+    assert early.resolution[0] <= truth[ask.__name__].upper

@@ -20,6 +20,7 @@ from scipy.special import ndtr
 
 from ...registry import registered
 from ...rounding import FEW, FFT, UNIT
+from ..clock import check_deadline
 from ..moments.contour import Complex
 from ..moments.moments import Moments
 from .components import Components
@@ -117,6 +118,7 @@ def _points(mu: float, rounds: int) -> Points:
     flat = 0
     # Where errors outweigh the profile, the bound stays where it is.
     while delta > 0.0 and flat < _FLAT and len(points) < _POINTS:
+        check_deadline()
         epsilon += width
         if epsilon > _FARTHEST:
             break

@@ -34,6 +34,8 @@ _STILL = 3.0
 together lower it by a fraction of one tolerance. Each attempt is about ten times closer."""
 ENDS = (Side.DOWN, Side.UP)
 """The sides of the two ends of an interval."""
+PATIENCE = 0.1
+"""Seconds that one orientation always gets."""
 LATE = "the deadline passed before the tolerance was reached"
 STUCK = "the tolerance was not reached by refinement"
 SETTLED = "the curve is known only from above; the upper end no longer falls"
@@ -380,6 +382,19 @@ def met(question: Question, found: Interval) -> bool:
     if question.stated and question.rescue[0] < found.low:
         return True
     return math.isfinite(found.high) and question.excess(found) <= 1.0
+
+
+def likely(question: Question) -> float:
+    """Return a number that grows with the answer; 0 if not known, infinity if moments are late."""
+    try:
+        with clock.no_less(PATIENCE), contextlib.suppress(NoMoments, ArithmeticError):
+            moments = question.curve.moments()
+            if isinstance(question, EpsilonAt):
+                found = inversion.chernoff(moments, -math.log(question.delta)).reach
+                return found if math.isfinite(found) else 0.0
+    except LateError:
+        return math.inf
+    return 0.0
 
 
 def settled(question: Question, before: Interval, after: Interval) -> bool:

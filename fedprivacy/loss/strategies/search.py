@@ -31,6 +31,7 @@ from .queries import (
     ENDS,
     GROUPED,
     LATE,
+    PATIENCE,
     SETTLED,
     SLACK,
     STUCK,
@@ -38,6 +39,7 @@ from .queries import (
     EpsilonAt,
     Interval,
     Question,
+    likely,
     met,
     settled,
 )
@@ -340,8 +342,6 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     return found
 
 
-_PATIENCE = 0.1
-"""Seconds that one orientation always gets."""
 SMALL = 1 << 17
 """Lattices of at most this many points are refined even if the last step hardly helped."""
 _FEW = 64
@@ -415,26 +415,19 @@ def _least(several: Sequence[Question]) -> Interval:
     """Return the interval of the smallest of several valid numbers."""
     found: list[Interval] = []
     # The smallest comes first, so that the others need not be refined.
-    for question in sorted(several, key=_likely):
+    for place, question in sorted(((likely(one), one) for one in several), key=itemgetter(0)):
         # A number above a known one is not the smallest, so its exact value is irrelevant.
         known = min((one.high for one in found), default=math.inf)
-        asked = replace(question, ceiling=min(question.ceiling, known))
-        found.append(interval(asked))
+        # A curve whose moments are late would take as long again; 0 is below its number.
+        if math.isinf(place) and math.isfinite(known):
+            found.append(_UNTOLD._replace(reason=LATE))
+            continue
+        found.append(interval(asked := replace(question, ceiling=min(question.ceiling, known))))
         # Numbers below the floor need no refinement, and no number is closer to 0 than the
         # tolerance requires.
         if found[-1].high <= question.floor or (found[-1].low == 0.0 and met(asked, found[-1])):
             break
     return _lower(found)
-
-
-def _likely(question: Question) -> float:
-    """Return a number that grows with the answer; 0 if moments do not tell it."""
-    if not isinstance(question, EpsilonAt):
-        return 0.0
-    with contextlib.suppress(NoMoments, ArithmeticError):
-        reach = inversion.chernoff(question.curve.moments(), -math.log(question.delta)).reach
-        return reach if math.isfinite(reach) else 0.0
-    return 0.0
 
 
 def _lower(found: Sequence[Interval]) -> Interval:
@@ -459,7 +452,7 @@ def _without_rarest(question: DeltaAt) -> Interval | None:
 
 
 def _interval(question: Question) -> Interval:
-    with clock.no_less(_PATIENCE):
+    with clock.no_less(PATIENCE):
         found = _tried(question)
     # The effect of trimming is not bounded at so large an epsilon.
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
@@ -504,10 +497,10 @@ def _tried(question: Question) -> Interval:
     found = _UNTOLD
     if isinstance(question, EpsilonAt) and question.revealed:
         return _REVEALED
-    # Checked before any computation: each moment of a run like this takes too long.
-    if crude(question.curve) is not None:
-        return _TOO_LARGE
     try:
+        # Checked before any computation: each moment of a run like this takes too long.
+        if crude(question.curve) is not None:
+            return _TOO_LARGE
         if question.below_floor:
             return Interval(Down(0.0), Up(question.floor), _INVERTED)
         costs = [(cost, way) for way in STRATEGIES if (cost := way.cost(question)) is not None]

@@ -133,7 +133,7 @@ def test_a_fold_near_its_floor_is_answered_all_the_same(share):
 def test_the_smallest_of_several_is_the_same_in_any_order(monkeypatch):
     curve = replaced(60)
     found = asked(curve, 1e-5)
-    monkeypatch.setattr(search, "_likely", lambda question: 0.0)
+    monkeypatch.setattr(search, "likely", lambda question: 0.0)
     other = search.interval(EpsilonAt.of(curve, 1e-5, 1.01e-3, 0.0))
     each = [asked(one, 1e-5) for one in readings(curve)]
     least = min(each, key=lambda one: one.high)
