@@ -9,14 +9,13 @@ guessed.
 from __future__ import annotations
 
 import math
-import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ...errors import ConversionError, ParameterError, refuse
+from ...errors import ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
 from ...relations import Unit
@@ -24,23 +23,23 @@ from . import (
     doubts,
     events,
     flower,
+    nothing,
     opacus,
     remarks,
     runs,
     sentences,
     statement,
-    sweeps,
     table,
     unclear,
     words,
 )
-from .assembling import Assembled, assemble, options_of
+from .assembling import Assembled, assemble
 from .content import beginning, check_nesting, digest, unreadable
-from .draft import Claim, Draft, check_asked, complete, name_of, tiny
-from .fields import MAX_FIELDS, Fields, absent, as_number, unwrapped
+from .draft import Claim, Draft, check_asked, complete, name_of
+from .fields import MAX_FIELDS, Fields, as_number, unwrapped
 from .questions import review
 from .readers import READERS, nvflare, tensorflow_privacy
-from .syntax import Content, content_of, numbers_in
+from .syntax import Content, content_of
 from .trace import (
     Denominator,
     Origin,
@@ -214,98 +213,8 @@ def _read_content(
         # A statement has fixed sentences, so that any other one counts.
         content = replace(content, remarks=tuple(tensorflow_privacy.other_sentences(text)))
     if data is None:
-        _plain_text(content, name, stated, claim)
+        nothing.refuse_text(content.values, name, stated, claim)
     return read_data(data, origin, name, stated, claim, content.remarks)
-
-
-def _plain_text(content: Content, name: str, stated: Stated, claim: Claim) -> NoReturn:
-    """Refuse plain text, with the options that state what it says, and those already stated."""
-    about = [word for word in _TEXT_WORDS if word in content.values.lower()]
-    if not about:
-        _no_audit(name, "it is text that mentions no noise, epsilon or privacy")
-    numbers = numbers_in(content.values)
-    given = {}
-    for option, names in _PASTED.items():
-        values = {numbers[each] for each in names if each in numbers}
-        if len(values) == 1:
-            given[option] = values.pop()
-    # Text writes 10^-5, whose first number is no delta.
-    if not 0 < float(given.get("delta", 0.5)) < 1:
-        given.pop("delta")
-    # Their noise is on another sum, or switched off: the number is not the multiplier.
-    if "microbatches" in numbers or _SWITCHED_OFF.search(content.values):
-        given.pop("noise_multiplier", None)
-    for fact in ("noise_multiplier", "rounds", "adjacency"):
-        if getattr(stated, fact) is not None:
-            given[fact] = str(getattr(stated, fact))
-    given |= {
-        key: f"{value:g}"
-        for key, value in zip(("epsilon", "delta"), claim or (), strict=False)
-        if value is not None
-    }
-    shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
-    shown = shown or ", ".join(about)
-    way_out = next((way for sign, way in _OTHER_FORMS if sign.search(content.values)), "")
-    library = _LIBRARIES.search(content.values)
-    if library is not None and "noise_multiplier" not in given:
-        way_out += f" It names {library[0]}, which draws its own noise."
-    raise ConversionError(
-        printable(
-            f"{name}: plain text, which is no record; it mentions {shown[:300]}.{way_out}"
-            f" State the run in place of the file: {_command(given, stated.sampling)}"
-        )
-    )
-
-
-def _command(given: Mapping[str, str], sampling: Any = None) -> str:
-    """Return the command that states a run, with the known numbers."""
-    rate = given.get("sampling_probability", "P")
-    claim = f"{given.get('epsilon', 'EPSILON')},{given.get('delta', 'DELTA')}"
-    ways = {
-        "poisson": f"--sampling poisson --sampling-probability {rate}",
-        "fixed": "--sampling fixed --population N --cohort M",
-        "shuffled": "--sampling shuffled --rounds-per-epoch N",
-        "everyone": "--sampling everyone",
-    }
-    first, *others = ways.values()
-    drawn = f"{first} (or {', or '.join(others)})"
-    if sampling is not None:
-        drawn = options_of(sampling) or ways.get(str(sampling), f"--sampling {sampling}")
-    return (
-        f"fedprivacy audit --noise-multiplier {given.get('noise_multiplier', 'Z')} --rounds "
-        f"{given.get('rounds', 'N')} {drawn} --adjacency {given.get('adjacency', 'NAME')} "
-        f"--claim {claim}"
-    )
-
-
-_OTHER_FORMS = (
-    (
-        re.compile(r"\\begin\{(?:tabular|longtable)|^[ \t]*\|.*\|[ \t]*$", re.M),
-        " Save its table as CSV with one run a row.",
-    ),
-    (
-        re.compile(r"^(?:resource|variable|module|provider|locals|data)\b[^\n{]{0,200}\{", re.M),
-        " If it is Terraform, a run may replace its values.",
-    ),
-    (
-        re.compile(r"^[ \t]{0,40}[\w.-]{1,80}[ \t]{0,9}[=:]?[ \t]{0,9}(?:\[[ \t]{0,9})?\{", re.M),
-        " If it is HOCON, save it as JSON (pyhocon -i FILE -o FILE.json -f json).",
-    ),
-)
-"""Signs of a format that is not read, and what to do."""
-_SWITCHED_OFF = re.compile(
-    r"\b(?:dp-?sgd|dp|use[_-]dp|private)\s*[=:]\s*(?:false|0|no|off)\b", re.I
-)
-"""A line of plain text that turns privacy off."""
-_TEXT_WORDS = ("noise", "epsilon", "\u03b5", "differential", "privacy", "sigma", "dpsgd", "dp-sgd")
-_PASTED: dict[str, tuple[str, ...]] = {
-    "noise_multiplier": words.NOISE,
-    "rounds": (*words.STEPS, *words.ROUNDS),
-    "sampling_probability": words.RATE,
-    "epsilon": (*words.EPSILON, "\u03b5", "e"),
-    "delta": (*words.DELTA, "\u03b4", "d"),
-}
-"""Fact -> its names in plain text."""
 
 
 def _read_by(reader: Callable[[Any, Origin], Trace], data: Any, origin: Origin, name: str) -> Trace:
@@ -339,6 +248,7 @@ def read_data(
         ParameterError: if a value breaks its rule, or if facts are missing.
     """
     check_nesting(data, name)
+    stated = stated or Stated()
     data, own = remarks.apart(unwrapped(data))
     texts = [*texts, *own]
     # The order matters: a more specific format comes before one that would also accept it.
@@ -370,9 +280,9 @@ def read_data(
             draft = one.read(fields, name)
             words.settle(draft, name)
             doubts.check(draft, name, texts)
-            draft.unclear = unclear.of_draft(draft, stated or Stated(), claim)
-            return complete(draft, origin(one.kind), stated or Stated(), claim)
-    _nothing(fields, name)
+            draft.unclear = unclear.of_draft(draft, stated, claim)
+            return complete(draft, origin(one.kind), stated, claim)
+    nothing.refuse_fields(fields, name)
 
 
 def _with_unclear(trace: Trace, texts: list[str | remarks.Doubt], claim: Claim) -> Trace:
@@ -392,47 +302,48 @@ def _with_unclear(trace: Trace, texts: list[str | remarks.Doubt], claim: Claim) 
     return replace(trace, unclear=(*trace.unclear, *map(repr, found)))
 
 
-def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated | None) -> None:
+def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated) -> None:
     """Refuse fields outside a state that contradict it, or that count several runs."""
     fields = Fields(data)
     noises = {as_number(entry[0]) for entry in _history(state) if entry}
-    for one in fields.every:
-        value = as_number(one.value) if one.name in runs.NOISES else None
-        if value is None or one.place.startswith(place) or value in noises or not noises:
-            continue
-        unreadable(name, f"{one}, where the state at {place} has another noise; pass only it")
+    others = [one for one in fields.every if not one.place.startswith(place)]
+    for one in others if noises else ():
+        if one.name in runs.NOISES and one.number not in (None, *noises):
+            unreadable(name, f"{one}, where the state at {place} has another noise; pass only it")
     off = doubts.switched_off(fields)
     if off is not None:
         unreadable(name, f"{off} turns the noise off, where the state at {place} has noise")
-    poisson = stated is not None and name_of(stated.sampling) is Sampling.POISSON
-    for one in (each for each in fields.every if not each.place.startswith(place)):
+    poisson = name_of(stated.sampling) is Sampling.POISSON
+    for one in others:
         if doubts.clip_off(one):
             unreadable(name, f"{one} turns the clip off, where the state at {place} assumes one")
         if doubts.without_poisson(one) and poisson:
             unreadable(name, f"{one} is another sampling than poisson, which was stated")
     trials = doubts.trials_in(fields)
-    if trials is not None and (stated is None or stated.trials is None):
+    if trials is not None and stated.trials is None:
         known = "how many runs were made on these data"
         raise ParameterError(printable(f"{name}: {trials}: {known}. State it: --trials N"))
-    _check_doubts(fields.outside(place), state, name, stated or Stated())
+    _check_doubts(fields.outside(place), state, name, stated)
 
 
 def _check_doubts(fields: Fields, state: Any, name: str, stated: Stated) -> None:
     """Refuse fields outside a state that would put the same facts of a configuration in doubt."""
-    numbers = [[as_number(each) for each in entry] for entry in _history(state)]
-    entries = [(n, r, s) for n, r, s in (each for each in numbers if len(each) == 3)]
+    entries = [tuple(map(as_number, entry)) for entry in _history(state) if len(entry) == 3]
     noises = [noise for noise, _, _ in entries if noise is not None]
     if not noises:
         return
-    facts: dict[str, Any] = {"noise_multiplier": min(noises), "unit": Unit.RECORD}
-    facts["rounds"] = sum(steps or 0 for _, _, steps in entries)
-    facts["sampling_probability"] = max(rate or 0.0 for _, rate, _ in entries)
+    facts = {
+        "noise_multiplier": min(noises),
+        "unit": Unit.RECORD,
+        "rounds": sum(steps or 0 for _, _, steps in entries),
+        "sampling_probability": max(rate or 0.0 for _, rate, _ in entries),
+    }
     draft = Draft(fields, opacus.KIND, facts=facts)
     fields.all(*runs.NOISES)
     words.settle(draft, name)
     doubts.check(draft, name)
     draft.unclear = unclear.of_draft(draft, stated, None)
-    drawn, said = draft.facts.get("sampling"), name_of(stated.sampling)
+    drawn, said = draft.sampling, name_of(stated.sampling)
     if drawn is not None and said not in (None, drawn):
         unreadable(name, f"the sampling outside the state is {drawn}, where {said} was stated")
     open_ = [one for one in draft.questions if one.name != "trials" or stated.trials is None]
@@ -448,83 +359,9 @@ def _history(state: Any) -> list[Any]:
     return [each for each in history or [] if isinstance(each, list | tuple)]
 
 
-def _without_answers(trace: Trace, stated: Stated | None) -> Trace:
+def _without_answers(trace: Trace, stated: Stated) -> Trace:
     """Return a trace that has its own noise and rounds; refuse a statement of these."""
     for fact in ("noise_multiplier", "rounds"):
-        if stated is not None and getattr(stated, fact) is not None:
+        if getattr(stated, fact) is not None:
             refuse(fact, getattr(stated, fact), "be left out with a record that has it")
     return trace
-
-
-def _nothing(fields: Fields, name: str) -> NoReturn:
-    """Refuse a file without noise in one sentence."""
-    other = doubts.other_noise(fields)
-    if other is not None:
-        _no_audit(name, doubts.why_not_gaussian(other))
-    off = next(filter(doubts.says_off, fields.every), None) or doubts.switched_off(fields)
-    if off is not None:
-        _no_audit(name, f"{off} turns its privacy off")
-    if sweeps.swept(fields):
-        _no_audit(name, sweeps.why(sweeps.swept(fields)))
-    about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
-    about = [one for one in about if not absent(one.value) and not tiny(one)]
-    shown = ", ".join(map(str, about[:6]))
-    pure = next(
-        (one for one in fields.every if _LIBRARIES.search(f"{one.place} {one.value}")), None
-    )
-    if pure is not None:
-        _no_audit(name, f"{pure} draws its own noise, which is not recorded (found {shown})")
-    if about and words.other_field(fields):
-        _no_audit(
-            name,
-            f"its fields are not about differential privacy (found {shown}); it has no noise"
-            " of a private run",
-        )
-    if any({*one.name.split("_")} & _ANSWERS for one in about) or (about and words.private(fields)):
-        unclear = words.unclear(fields) or [one for one in about if one.name in words.NOISE]
-        # A noise below 0 is a draw and no standard deviation.
-        drawn = any((as_number(one.value) or 0) < 0 for one in unclear)
-        noisy = "" if drawn else ", ".join(map(str, unclear[:3]))
-        why = f"{noisy} may be another noise than that of a private run" if noisy else "no noise is"
-        why += f" (found {shown})" if noisy else f" recorded (found {shown})"
-        private = "" if words.private(fields) and not noisy else "if it is private, "
-        why += f"; {private}state the run in place of the file: "
-        _no_audit(name, why + _command(_known(fields)))
-    found = shown or ", ".join(printable(one.place)[:40] for one in fields.every[:4])
-    if about and all(one.name in words.CLIPS for one in about):
-        _no_audit(name, f"no field states noise or an epsilon, only gradient clipping ({shown})")
-    _no_audit(
-        name,
-        f"no field states the noise or the epsilon of a run (found {found}); name the record of a "
-        "private run"
-        if found
-        else "it has no fields; name the record of a private run",
-    )
-
-
-def _known(fields: Fields) -> dict[str, str]:
-    """Return the numbers of a file for the command that states its run."""
-    numbers = {
-        option: fields.number(*names)
-        for option, names in _PASTED.items()
-        if not any(map(tiny, fields.all(*names)))
-    }
-    if words.federated(fields):
-        # A share of clients may be one of a fixed cohort, and a round has many steps.
-        numbers |= dict.fromkeys(("sampling_probability", "rounds"))
-    return {option: f"{value:g}" for option, value in numbers.items() if value is not None}
-
-
-_LIBRARIES = re.compile(
-    r"diffprivlib|tmlt|tumult|PureDPBudget|ApproxDPBudget|RhoZCDPBudget|protected_change"
-    r"|pipeline_?dp|snsql|smartnoise|opendp",
-    re.IGNORECASE,
-)
-"""Names of libraries that take a budget and draw their own noise."""
-_ANSWERS = {"epsilon", "eps", "dp", "privacy", "rho", "sigma", "noise"}
-_PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
-_PRIVACY_WORDS |= {"noise", "sigma", "std", "norm"}
-
-
-def _no_audit(name: str, why: str) -> NoReturn:
-    raise ConversionError(printable(f"{name}: no audit is possible, because {why}"))

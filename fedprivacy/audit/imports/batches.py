@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-from ...relations import Unit
 from .draft import Draft
-from .fields import Field, as_flag, as_number, empty, of_a_test, words_in
+from .fields import Field, as_number, of_a_test, words_in
 from .trace import Sampling
 from .words import BATCH, NOISE, RATE, REAL, RECORDS, federated
 
@@ -28,11 +27,11 @@ _SLACK = 1.05
 
 def check(draft: Draft) -> None:
     """Ask for the rate if a field may make the batch of a step larger than it was taken for."""
-    if draft.facts.get("unit") is not Unit.CLIENT:
+    if not draft.of_clients:
         _gathered(draft)
     _larger_batch(draft)
     _larger_share(draft)
-    if draft.facts.get("unit") is not Unit.CLIENT:
+    if not draft.of_clients:
         _other_rate(draft)
         _per_device(draft)
         _unequal(draft)
@@ -45,20 +44,20 @@ _DRAWING = {"sampling", "subsampling", "sample", "subsample", "participation", "
 def _share(one: Field) -> float | None:
     """Return the share that a field states: a number of at most 1, or a percentage."""
     text = _PERCENT.fullmatch(one.value.strip()) if isinstance(one.value, str) else None
-    share = as_number(one.value) if text is None else float(text[1]) / 100.0
+    share = one.number if text is None else float(text[1]) / 100.0
     return share if share is not None and 0 < share <= 1 else None
 
 
 def _other_rate(draft: Draft) -> None:
     """Ask for the rate if the file has a second one."""
-    rate = draft.facts.get("sampling_probability")
-    noises = {one.place.rpartition(".")[0] for one in draft.fields.every if one.name in NOISE}
+    rate = draft.rate
+    noises = {one.parent for one in draft.fields.every if one.name in NOISE}
     if rate is None:
         return
     for one in draft.fields.every:
-        words, share = words_in(one.name), _share(one)
+        words, share = one.words, _share(one)
         known = one.name in RATE or any(words - REAL == words_in(name) for name in RATE)
-        known |= one.name == "q" and one.place.rpartition(".")[0] in noises
+        known |= one.name == "q" and one.parent in noises
         known |= isinstance(one.value, str) and "%" in one.value and words & _DRAWING != set()
         other = share is not None and not rate / _SLACK <= share <= rate * _SLACK
         if known and other and draft.about_the_run(one) and not of_a_test(one):
@@ -73,10 +72,10 @@ def _per_device(draft: Draft) -> None:
     if one is None or _counts_devices(draft) or federated(draft.fields):
         return
     why = f"{one}, and the number of devices is not in the file"
-    rate, size = draft.facts.get("sampling_probability"), _least(draft, RECORDS)
+    rate, size = draft.rate, _least(draft, RECORDS)
     if _known(draft):
         # A share of several such batches counts the devices.
-        if not (rate and size and rate * size > _SLACK * (as_number(one.value) or math.inf)):
+        if not (rate and size and rate * size > _SLACK * (one.number or math.inf)):
             _ask(draft, why)
     else:
         draft.ask("sampling_probability", why)
@@ -85,12 +84,12 @@ def _per_device(draft: Draft) -> None:
 def _unequal(draft: Draft) -> None:
     """Ask for the sampling if some records are drawn more often, or several times in a batch."""
     for one in draft.fields.every:
-        words = words_in(one.name) | (words_in(one.value) if isinstance(one.value, str) else set())
+        words = one.words | (words_in(one.value) if isinstance(one.value, str) else set())
         drawn = words & {"sampling", "sampler", "batches", "batch"}
         weighted = drawn and words & {"weighted", "balanced"} and "random" not in words
         again = "replacement" in words and "without" not in words
-        again = again and draft.facts.get("sampling") is not Sampling.WITH_REPLACEMENT
-        if (weighted or (again and as_flag(one.value))) and not empty(one.value):
+        again = again and draft.sampling is not Sampling.WITH_REPLACEMENT
+        if (weighted or (again and one.flag)) and not one.empty:
             draft.ask("sampling", f"{one}: some records may be drawn more often than others")
             return
 
@@ -98,12 +97,12 @@ def _unequal(draft: Draft) -> None:
 def _counts_devices(draft: Draft) -> bool:
     """Return whether the file has the number of devices, which ``_gathered`` takes into account."""
     every = (one for one in draft.fields.every if _GATHERS.search(one.name))
-    return any(words_in(one.name) & _DEVICES and not of_a_test(one) for one in every)
+    return any(one.words & _DEVICES and not of_a_test(one) for one in every)
 
 
 def _multiple(one: Field) -> float:
     """Return how many batches a field lets a step sum; NaN if unknown, and 1 for another field."""
-    words = words_in(one.name)
+    words = one.words
     if not _GATHERS.search(one.name) or of_a_test(one):
         return 1.0
     # A virtual batch is a batch.
@@ -129,7 +128,7 @@ def _ask(draft: Draft, why: str) -> None:
 
 def doubt(draft: Draft, fact: str, why: str) -> None:
     """Ask for a fact that something in the file puts in doubt, if the file gives it."""
-    of_records = draft.facts.get("unit") is not Unit.CLIENT
+    of_records = not draft.of_clients
     if fact == "trials":
         draft.ask("trials", why)
     elif fact == "claim_epsilon":
@@ -144,7 +143,7 @@ def doubt(draft: Draft, fact: str, why: str) -> None:
 
 def _known(draft: Draft) -> bool:
     """Return whether the file has a rate, or the numbers from which one would be offered."""
-    if draft.facts.get("sampling") is Sampling.EVERYONE:
+    if draft.sampling is Sampling.EVERYONE:
         return False
     offered = {} if federated(draft.fields) else draft.suggested
     return bool((draft.facts.keys() | offered.keys()) & _DRAWN)
@@ -152,7 +151,7 @@ def _known(draft: Draft) -> bool:
 
 def _least(draft: Draft, names: tuple[str, ...] | set[str]) -> float | None:
     every = [one for one in draft.fields.every if one.name in names and not of_a_test(one)]
-    numbers = [number for one in every if (number := as_number(one.value))]
+    numbers = [number for one in every if (number := one.number)]
     return min(numbers, default=None)
 
 
@@ -162,63 +161,65 @@ def _gathered(draft: Draft) -> None:
     each = {one.name for one in draft.fields.every if _of_a_device(one)}
     if not found:
         return
-    rate = draft.facts.get("sampling_probability")
+    rate = draft.rate
     batch, size = _least(draft, {*BATCH} | each), _least(draft, RECORDS)
     if rate is None and batch and size:
         rate = batch / size
     if _known(draft):
         _ask(draft, f"{found[0]} may multiply the batch of a step")
-    whole = any(words_in(one.name) & _WHOLE and _is_batch(one) for one in draft.fields.every)
+    whole = any(one.words & _WHOLE and _is_batch(one) for one in draft.fields.every)
     if rate and not whole and not federated(draft.fields):
         known = [many for one in found if not math.isnan(many := _multiple(one))]
         draft.enlarged = (found[0], min(1.0, rate * math.prod(known)) / _SLACK)
 
 
 def _is_batch(one: Field) -> bool:
-    words = words_in(one.name)
-    return bool(words & _BATCHES) and "norm" not in words and as_number(one.value) is not None
+    words = one.words
+    return bool(words & _BATCHES) and "norm" not in words and one.number is not None
 
 
 def _of_a_device(one: Field) -> bool:
-    words = words_in(one.name)
+    words = one.words
     return _is_batch(one) and "per" in words and bool(words & {"device", "gpu"})
 
 
 def _larger_batch(draft: Draft) -> None:
     """Ask for the rate if the batch in use may be the part of one that fits into memory."""
-    used = draft.fields.used
-    taken = [as_number(one.value) for one in used.values() if one.name == "batch_size"]
+    fields = draft.fields
+    taken = [one.number for one in fields.used.values() if one.name == "batch_size"]
     least = min((value for value in taken if value is not None), default=None)
     if least is None or not _known(draft):
         return
-    for one in draft.fields.every:
-        many = as_number(one.value)
-        if not _is_batch(one) or of_a_test(one) or many is None:
+    for one in fields.every:
+        if not _is_batch(one) or of_a_test(one):
             continue
-        larger = many > least and (one.place not in used or one.name != "batch_size")
+        many = one.number or 0
+        larger = many > least and not (fields.read(one) and one.name == "batch_size")
         if larger or (_of_a_device(one) and not _counts_devices(draft)):
             _ask(draft, f"{one}, where the batch was taken for {least:g}")
             size = _least(draft, RECORDS)
-            if size and larger and draft.facts.get("unit") is not Unit.CLIENT:
-                before = draft.enlarged[1] if draft.enlarged else 0.0
-                share = min(1.0, many / size) / _SLACK
-                draft.enlarged = draft.enlarged if before >= share else (one, share)
+            if size and larger and not draft.of_clients:
+                _enlarge(draft, one, min(1.0, many / size) / _SLACK)
             return
+
+
+def _enlarge(draft: Draft, one: Field, share: float) -> None:
+    """Note the field that may make the largest share."""
+    if draft.enlarged is None or draft.enlarged[1] < share:
+        draft.enlarged = one, share
 
 
 def _larger_share(draft: Draft) -> None:
     """Ask for the rate if a batch is a larger share of the records than the rate in use."""
-    rate = draft.facts.get("sampling_probability")
-    every = [one for one in draft.fields.every if not of_a_test(one)]
-    whole = [one for one in every if one.name in _WHOLE_BATCHES or words_in(one.name) & _WHOLE]
-    batches = [one for one in whole if _is_batch(one) and as_number(one.value)]
-    sizes = [one for one in every if one.name in RECORDS and as_number(one.value)]
-    if draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
+    every = [one for one in draft.fields.every if one.number and not of_a_test(one)]
+    whole = [one for one in every if one.name in _WHOLE_BATCHES or one.words & _WHOLE]
+    batches = {one.number or 0.0: one for one in reversed(whole) if _is_batch(one)}
+    sizes = {one.number or 0.0: one for one in reversed(every) if one.name in RECORDS}
+    if draft.of_clients or not batches or not sizes:
         return
-    batch = max(batches, key=lambda one: as_number(one.value) or 0.0)
-    size = min(sizes, key=lambda one: as_number(one.value) or 0.0)
-    share = (as_number(batch.value) or 0.0) / (as_number(size.value) or 1.0)
+    rate, share = draft.rate, max(batches) / min(sizes)
     if rate is None and share <= 1.0 and not federated(draft.fields):
         draft.least_rate = max(draft.least_rate, share / _SLACK)
     elif rate is not None and _SLACK * rate < share <= 1.0:
-        _ask(draft, f"{rate:g} in the file, where {batch} and {size} make {share:.4g}")
+        made = f"{batches[max(batches)]} and {sizes[min(sizes)]} make {share:.4g}"
+        _ask(draft, f"{rate:g} in the file, where {made}")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-from ...relations import Unit
 from .draft import Draft
-from .fields import Field, as_flag, as_number, of_a_test, words_in
-from .words import PER_EPOCH, REAL, federated
+from .fields import Field, of_a_test, words_in
+from .words import EPOCHS, PER_EPOCH, REAL, federated
 
-EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
-EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
 _STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
 
 
@@ -20,7 +17,7 @@ def check(draft: Draft) -> None:
     _of_epochs(draft)
     _more_steps(draft)
     for one in draft.fields.every:
-        if one.place not in draft.fields.used and not of_a_test(one):
+        if not draft.fields.read(one) and not of_a_test(one):
             _only_tried(draft, one)
             _steps_inside(draft, one)
             _of_groups(draft, one)
@@ -32,7 +29,7 @@ _TRIED = {"dry_run", "dryrun", "smoke_test", "fast_dev_run", "sanity_check"}
 
 def _only_tried(draft: Draft, one: Field) -> None:
     """Ask for the rounds if a program only tries its settings, for example ``dry_run: true``."""
-    on = as_flag(one.value) or (as_number(one.value) or 0) > 0
+    on = one.flag or (one.number or 0) > 0
     if one.name in _TRIED and on:
         why = f"{one} may run fewer steps, or none; state how many ran"
         draft.ask("rounds", why, limits=False)
@@ -45,8 +42,8 @@ INSIDE |= {"steps_per_round", "updates_per_step"}
 
 def _steps_inside(draft: Draft, one: Field) -> None:
     """Ask for the rounds if a step on records may consist of several ones."""
-    many = as_number(one.value)
-    if draft.facts.get("unit") is Unit.CLIENT or one.name not in INSIDE or (many or 0) <= 1:
+    many = one.number
+    if draft.of_clients or one.name not in INSIDE or (many or 0) <= 1:
         return
     if "rounds" in draft.facts:
         draft.ask("rounds", f"{draft.facts['rounds']} in the file, and {one}: do they count these?")
@@ -60,9 +57,9 @@ _GROUPED = {"quant", "quantization", "quantisation", "gptq", "awq", "norm", "grp
 
 def _of_groups(draft: Draft, one: Field) -> None:
     """Ask for the claim if the file's one may be for a group of units."""
-    size = as_number(one.value)
-    named = one.name == "group_size" or words_in(one.name) >= {"group", "privacy"}
-    if named and size is not None and size > 1 and not words_in(one.place) & _GROUPED:
+    size = one.number
+    named = one.name == "group_size" or one.words >= {"group", "privacy"}
+    if named and size is not None and size > 1 and not one.place_words & _GROUPED:
         why = f"{one}: an epsilon of a group is not that of one unit, which is judged here"
         draft.ask_claim(why)
 
@@ -72,48 +69,59 @@ _BEST = re.compile(r"\bbest (?:of|among) (?:[2-9]|[1-9]\d)", re.ASCII | re.IGNOR
 
 def _of_models(draft: Draft, one: Field) -> None:
     """Ask for the trials if several models of these data are released."""
-    words, many = words_in(one.name), as_number(one.value)
-    listed = isinstance(one.value, list) and len(one.value) > 1
-    released = bool(words & {"released", "release", "published", "num", "n"})
-    models = ("models" in words and released) or one.name in ("ensemble", "ensembles")
-    tried = listed and words_in(one.place.rpartition(".")[0]) & {"grid", "sweep", "search"}
-    best = isinstance(one.value, str) and _BEST.search(one.value[:200]) is not None
-    if (models and (listed or (many or 0) > 1)) or tried or best:
-        size = len(one.value) if isinstance(one.value, list) else many or 0
+    size = len(one.value) if isinstance(one.value, list) else one.number or 0
+    released = one.words & {"released", "release", "published", "num", "n"}
+    models = ("models" in one.words and released) or one.name in ("ensemble", "ensembles")
+    listed = isinstance(one.value, list) and words_in(one.parent) & {"grid", "sweep", "search"}
+    best = isinstance(one.value, str) and _BEST.search(one.value[:200])
+    if ((models or listed) and size > 1) or best:
         draft.ask("trials", f"{one}: how many runs were made on these data", size)
 
 
 def _of_epochs(draft: Draft) -> None:
     """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
-    epochs = [one for one in draft.fields.every if one.name in EPOCHS or _epochs_run(one)]
-    many = {as_number(one.value) for one in epochs if draft.about_the_run(one)} - {None}
-    rounds, rate = (draft.facts.get(name) for name in ("rounds", "sampling_probability"))
-    steps = [one for one in draft.fields.used.values() if as_number(one.value) == rounds]
-    at = next((one for one in draft.fields.every if one.name in ("epoch", "current_epoch")), None)
-    if at is not None and any(one.name in _STEPS for one in steps):
+    fields, rounds, rate = draft.fields, draft.rounds, draft.rate
+    epochs = [one for one in fields.every if one.name in EPOCHS or _epochs_run(one)]
+    numbers = [one.number for one in epochs if draft.about_the_run(one)]
+    most = max((number for number in numbers if number is not None), default=None)
+    steps = [one for one in fields.used.values() if one.number == rounds]
+    counted = any(one.name in _STEPS for one in steps)
+    at = next((one for one in fields.every if one.name in ("epoch", "current_epoch")), None)
+    if at is not None and counted:
         draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
-    number = max((value for value in many if value is not None), default=0)
     # A larger share makes fewer rounds; the least one was divided by this factor.
     share = rate or draft.least_rate * 1.05
-    if rounds is None and share and draft.facts.get("unit") != Unit.CLIENT:
-        draft.least_rounds = (
-            0 if federated(draft.fields) else math.floor(0.99 * (number - 1) / share)
-        )
-    if not many or rounds is None or not steps:
+    if rounds is None and share and not draft.of_clients:
+        draft.least_rounds = 0 if federated(fields) else math.floor(_least(most or 0, share))
+    if most is None or rounds is None or not steps:
         return
-    if rate is None and number > 1 and any(one.name in _STEPS for one in steps):
+    if rate is None and most > 1 and counted:
         draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
+    else:
+        _beside_epochs(draft, steps[0], rounds, most, rate)
+
+
+def _least(epochs: float, rate: float) -> float:
+    """Return the least number of steps that some epochs make."""
+    return 0.99 * (epochs - 1) / rate
+
+
+def _beside_epochs(
+    draft: Draft, steps: Field, rounds: float, epochs: float, rate: float | None
+) -> None:
+    """Ask for the rounds if the epochs of the file make another number of steps."""
+    batches = _of_batches(draft, epochs)
     # The batches of an epoch may be more than the rate makes.
-    elif (many_steps := _of_batches(draft, number)) > 1.01 * rounds:
-        why = f"{rounds} in the file, where {number:g} epochs make {many_steps:g}"
-        draft.ask("rounds", why, many_steps)
+    if batches > 1.01 * rounds:
+        why = f"{rounds} in the file, where {epochs:g} epochs make {batches:g}"
+        draft.ask("rounds", why, batches)
     # Both may be true, if the run ended early or the epochs are of something else.
-    elif rate and rounds < 0.99 * (number - 1) / rate:
-        why = f"{rounds} in the file, where {steps_of(number, rate)}"
-        draft.ask("rounds", why, math.floor(0.99 * (number - 1) / rate))
+    elif rate and rounds < _least(epochs, rate):
+        why = f"{rounds} in the file, where {steps_of(epochs, rate)}"
+        draft.ask("rounds", why, math.floor(_least(epochs, rate)))
     # A cap of steps replaces the epochs in some trainers, and ends a longer run in others.
-    elif rate and number and rounds > 1.01 * (number + 1) / rate and is_cap(steps[0]):
-        why = f"{steps[0]} is a cap, where {steps_of(number, rate)}"
+    elif rate and epochs and rounds > 1.01 * (epochs + 1) / rate and "max" in steps.words:
+        why = f"{steps} is a cap, where {steps_of(epochs, rate)}"
         draft.ask("rounds", why, limits=False)
 
 
@@ -124,13 +132,8 @@ def _of_batches(draft: Draft, epochs: float) -> float:
 
 
 def _epochs_run(one: Field) -> bool:
-    words = words_in(one.name)
+    words = one.words
     return "epochs" in words and bool(words & REAL) and words <= {"epochs", "num", "n"} | REAL
-
-
-def is_cap(one: Field) -> bool:
-    """Return whether a field limits the steps of a run, and may be larger than their number."""
-    return "max" in words_in(one.name)
 
 
 _COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}
@@ -144,19 +147,21 @@ _OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "sampli
 
 def _more_steps(draft: Draft) -> None:
     """Ask for the rounds if another field counts more steps of the run."""
-    rounds = draft.facts.get("rounds")
-    if not isinstance(rounds, int | float) or draft.facts.get("unit") is Unit.CLIENT:
-        return
-    for one in draft.fields.every:
-        words, many = words_in(one.name), as_number(one.value)
-        if many is None or one.place in draft.fields.used or words & _OTHER_STEPS:
-            continue
-        later = {word.rstrip("0123456789") for word in words} & _LATER
-        more = ((words & _IN_ALL or words <= _COUNTED) and many > rounds) or (later and many > 0)
-        counted = words & _COUNTED or words >= {"total", "batches"}
-        if counted and more and not of_a_test(one):
-            draft.ask("rounds", f"{rounds:g} in the file, and {one}", many)
-            return
+    rounds = draft.rounds
+    if isinstance(rounds, int | float) and not draft.of_clients:
+        more = next((one for one in draft.fields.unread() if _counts_more(one, rounds)), None)
+        if more is not None:
+            draft.ask("rounds", f"{rounds:g} in the file, and {more}", more.number or 0)
+
+
+def _counts_more(one: Field, rounds: float) -> bool:
+    """Return whether a field counts more steps than some, or steps of a later part."""
+    words, many = one.words, one.number
+    if many is None or words & _OTHER_STEPS or of_a_test(one):
+        return False
+    later = many > 0 and {word.rstrip("0123456789") for word in words} & _LATER
+    more = many > rounds and (words & _IN_ALL or words <= _COUNTED)
+    return bool((words & _COUNTED or words >= {"total", "batches"}) and (later or more))
 
 
 def steps_of(epochs: float | None, rate: float | None) -> str:

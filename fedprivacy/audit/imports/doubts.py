@@ -12,21 +12,16 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from ...relations import Unit
 from . import batches, counts, remarks, scripts, stems, sweeps, switches, unclear
 from .draft import Draft, refuse_unauditable
-from .fields import DEFAULT, Field, Fields, as_flag, as_number, of_a_test, plain_name
-from .fields import empty as _empty
-from .fields import value_words as _value_words
-from .fields import words_in as _words
-from .vocabulary import OF_DATA
+from .fields import DEFAULT, Field, Fields, as_number, of_a_test, plain_name, words_in
+from .vocabulary import OF_DATA, words_of
 from .words import CLIPS, NOISE, PRIVACY, STEPS, SWITCHES, is_infinite, says
 
 _PRIVATE = PRIVACY | {"opacus", "noise"}
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
 _OFF |= {"false", "null", "noiseless"}
-_NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass", "dont"}
-_NEGATIONS |= {"false"}
+_NEGATIONS = words_of("disable disabled no non without off skip bypass dont false")
 _NOT_PRIVATE = {"nonprivate", "nondp", "unprivate"}
 _PARTLY = {"start", "begin", "after", "every", "interval", "until", "stop", "end", "warmup"}
 _METHODS = {"mechanism", "algorithm", "method", "defense", "defence"}
@@ -34,8 +29,7 @@ _ASIDE = {"scheduler", "schedule", "secure", "rng", "seed", "poisson", "adaptive
 _ASIDE |= {"accountant", "accounting", "verbose", "ghost", "shared", "decay", "alphas", "secagg"}
 _ASIDE |= {"epsilon", "delta", "eps", "budget", "target", "generator", "logging", "aggregation"}
 _ASIDE |= {"batch", "empty", "save", "store", "sampling"}
-_OF_OTHERS = {"repo", "hub", "report", "label", "labels", "augmentation", "dropout", "image"}
-_OF_OTHERS |= {"input", "inputs"}
+_OF_OTHERS = words_of("repo hub report label labels augmentation dropout image input inputs")
 _ASIDE |= _OF_OTHERS
 """Words of fields in a part about privacy whose absence does not turn the noise off."""
 
@@ -52,16 +46,12 @@ _CLIPPING = {"clip", "clipping", "clipped"}
 _TYPES = {"type", "mode", "method", "strategy", "kind", "style", "name"}
 _BY_COORDINATE = {"value", "linf", "inf", "coordinate", "coordinatewise", "elementwise"}
 _OTHER_NORMS = {"1", "l1", "inf", "linf", "infinity", "max", "value", "elementwise", "l_inf"}
-_CLIPS: tuple[str, ...] = (
-    "max_grad_norm",
-    "max_per_sample_grad_norm",
-    "per_sample_max_grad_norm",
-    "per_example_max_grad_norm",
-    "l2_norm_clip",
-    "clip_norm",
-    "clipping_norm",
+_CLIPS = words_of(
+    """
+    max_grad_norm max_per_sample_grad_norm per_sample_max_grad_norm per_example_max_grad_norm
+    l2_norm_clip clip_norm clipping_norm clipping_bound clipping_value max_norm
+    """
 )
-_CLIPS += ("clipping_bound", "clipping_value", "max_norm")
 _NO_CLIP = 1e4
 """Norm from which a clip is one in name only: noise in proportion to it would hide everything."""
 _OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per_sample_grad_norm"}
@@ -70,20 +60,7 @@ _TRIALS = {"trials", "runs", "seeds", "repeats", "repeat", "repetitions", "folds
 _TRIALS |= {"replicates", "replications", "restarts", "teachers"}
 _MANY_RUNS = {"max_evals", "trial_count", "ensemble_size", "k_fold", "n_fold", "num_fold"}
 _MANY_RUNS |= {"cross_validation", "cv", "fold", "bootstrap", "bootstraps", "retrain", "retrains"}
-_NO_TRIALS = {
-    "warm",
-    "lr",
-    "scheduler",
-    "cosine",
-    "per",
-    "every",
-    "dir",
-    "id",
-    "timeout",
-    "keep",
-    "patience",
-    "between",
-}
+_NO_TRIALS = words_of("warm lr scheduler cosine per every dir id timeout keep patience between")
 _BEGUN = {"start_step", "start_epoch", "initial_step", "start_iteration", "step_offset"}
 _UNITS = {"group_by", "group_key", "group_column", "privacy_key", "privacy_id", "entity"}
 _UNITS |= {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
@@ -163,8 +140,7 @@ def _defaults(draft: Draft) -> None:
                 draft.ask(fact, f"{one} is a default; state the number of the run")
 
 
-_SOME = {"layers", "layer", "params", "parameters", "modules", "fraction", "portion", "subset"}
-_SOME |= {"only", "part"}
+_SOME = words_of("layers layer params parameters modules fraction portion subset only part")
 _BATCH_CLIPS = {"gradient_clip_val", "grad_clip", "gradient_clip", "gradient_clipping"}
 _BATCH_CLIPS |= {"clip_grad_norm", "grad_clip_norm", "clip_gradients", "clip_grad"}
 _REPEATS = {"oversample", "oversampling", "upsample", "upsampling", "smote"}
@@ -175,43 +151,50 @@ _BATCH_NORM = re.compile(r"batch_?norm")
 
 def _of_records(draft: Draft, one: Field) -> None:
     """Ask for the noise if the clip of one record may not bound what a record changes."""
-    if draft.facts.get("unit") is Unit.CLIENT or _empty(one.value):
+    if draft.of_clients or one.empty or draft.fields.read(one):
         return
-    words, said, why = _words(one.name), _value_words(one), ""
-    if words & _PRIVATE and words & _SOME:
-        why = "parts of the model may have no noise"
-    elif ("multiplier" in words and "noise" not in words and _words(one.place) & _PRIVATE) or (
-        words & {"schedule", "scheduler"} and words & _PRIVATE and not said & {"constant", "none"}
-    ):
-        why = "it may change the noise of later steps"
-    elif one.name in _BATCH_CLIPS and not draft.fields.has(*CLIPS, *_CLIPS):
-        why = "it may clip the mean of a batch in place of each record"
-    elif words & _REPEATS:
-        why = "a record may be there several times"
-    elif _PER_USER.search(one.name) or (words & {"contributions"} and as_number(one.value) != 1):
-        why = "the noise is relative to the clip of one record"
-    elif _BATCH_NORM.search(plain_name(f"{one.name} {str(one.value)[:200] if said else 0}")):
-        why = "batch normalisation mixes the records of a batch"
-    if why and one.place not in draft.fields.used:
+    why = _of_other_records(draft.fields, one)
+    if why:
         draft.ask("noise_multiplier", f"{one}: {why}")
+
+
+def _of_other_records(fields: Fields, one: Field) -> str:
+    """Return why a record may change more than its clipped and noisy gradient; else empty."""
+    words, private = one.words, bool(one.words & _PRIVATE)
+    if private and words & _SOME:
+        return "parts of the model may have no noise"
+    factor = "multiplier" in words and "noise" not in words and one.place_words & _PRIVATE
+    scheduled = private and words & {"schedule", "scheduler"}
+    if factor or (scheduled and not one.said & {"constant", "none"}):
+        return "it may change the noise of later steps"
+    if one.name in _BATCH_CLIPS and not fields.has(*CLIPS, *_CLIPS):
+        return "it may clip the mean of a batch in place of each record"
+    if words & _REPEATS:
+        return "a record may be there several times"
+    if _PER_USER.search(one.name) or ("contributions" in words and one.number != 1):
+        return "the noise is relative to the clip of one record"
+    if _BATCH_NORM.search(plain_name(f"{one.name} {str(one.value)[:200] if one.said else 0}")):
+        return "batch normalisation mixes the records of a batch"
+    return ""
 
 
 def _shuffled(draft: Draft) -> None:
     """Note the field that shuffles the records, which contradicts another stated sampling."""
-    if draft.facts.get("unit") is Unit.CLIENT:
+    if draft.of_clients:
         return
     draft.shuffles = _first(draft.fields, without_poisson)
     # Opacus replaces a loader that shuffles by one that draws Poisson batches.
-    if draft.shuffles is not None or says(draft.fields, "opacus"):
-        return
-    for one in draft.fields.every:
-        named = "shuffle" in _words(one.name) and as_flag(one.value)
-        text = str(one.value)[:400] if isinstance(one.value, str) else ""
-        places = _words(one.place)
-        drawn = places & _DRAWS and not places & {"model", "layer", "net"} and _orders(one)
-        if (named or drawn or _SHUFFLES.search(text)) and not of_a_test(one):
-            draft.shuffles = one
-            return
+    if draft.shuffles is None and not says(draft.fields, "opacus"):
+        draft.shuffles = _first(draft.fields, _shuffles)
+
+
+def _shuffles(one: Field) -> bool:
+    """Return whether a field says that batches are drawn in an order, or by another sampler."""
+    named = "shuffle" in one.words and one.flag
+    drawn = one.place_words & _DRAWS and not one.place_words & {"model", "layer", "net"}
+    text = one.value[:400] if isinstance(one.value, str) else ""
+    found = named or (drawn and _orders(one)) or _SHUFFLES.search(text)
+    return bool(found) and not of_a_test(one)
 
 
 _DRAWS = {"sampling", "sampler", "selector", "selection", "batching", "bins", "order", "ordering"}
@@ -229,8 +212,8 @@ _ORDERS += ({"streaming"}, {"permutation"}, {"cycle"})
 
 def _orders(one: Field) -> bool:
     """Return whether a field about drawing names an order, bins or a limit: no Poisson draws."""
-    said = _value_words(one) if as_flag(one.value) is None else set()
-    said |= _words(one.name) if as_flag(one.value) else set()
+    said = one.said if one.flag is None else set()
+    said |= one.words if one.flag else set()
     return any(said >= order for order in _ORDERS)
 
 
@@ -247,7 +230,7 @@ def other_noise(fields: Fields) -> Field | None:
 
 def why_not_gaussian(field: Field) -> str:
     """Return why a file with noise of another kind is not audited."""
-    words = _words(field.name) | _value_words(field)
+    words = field.words | field.said
     name = next((name for kinds, name in _ACCOUNTED if words >= kinds), "")
     why = f"{field} is not Gaussian noise, which an audit of settings assumes"
     if not name:
@@ -273,9 +256,9 @@ def _first(fields: Fields, wanted: Any) -> Field | None:
 
 
 def _is_other(one: Field) -> bool:
-    words, said = _words(one.name), _value_words(one)
+    words, said = one.words, one.said
     if (words | said) & _LAPLACE:
-        return not _empty(one.value) and "smoothing" not in words
+        return not one.empty and "smoothing" not in words
     # Votes of teachers and a perturbed objective have no clipped sums of gradients.
     votes = "pate" in said or ("perturbation" in said and said & {"objective", "output"})
     if votes and words & (_METHODS | _KINDS):
@@ -285,23 +268,23 @@ def _is_other(one: Field) -> bool:
 
 
 def _is_shared(one: Field) -> bool:
-    words = _words(one.name) | _value_words(one) | _words(str(one.value)[:200].lower())
+    words = one.words | one.said | words_in(str(one.value)[:200].lower())
     stem = any(word.removeprefix("dp").startswith("ftrl") for word in words)
     stem = stem or words >= {"dp", "mf"} or "dpmf" in words
-    return as_flag(one.value) is not False and bool(words & _SHARED or stem)
+    return one.flag is not False and bool(words & _SHARED or stem)
 
 
 def switched_off(fields: Fields) -> Field | None:
     """Return the field that turns the privacy of the run off, or None."""
     for one in fields.every:
-        words = _words(one.name)
+        words = one.words
         # A switch is about privacy by its own name, or by the name of its part of the file.
-        part = _words(one.place.rpartition(".")[0].rpartition(".")[2])
-        if not _words(one.place) & _PRIVATE or part & {"scheduler", "schedule", "decay"}:
+        part = words_in(one.part)
+        if not one.place_words & _PRIVATE or part & {"scheduler", "schedule", "decay"}:
             continue
         if (words | part) & _OF_OTHERS:
             continue
-        flag = as_flag(one.value)
+        flag = one.flag
         if flag is False and (words & SWITCHES or words <= _PRIVATE | {"is", "with"}):
             return one
         if flag is True and words & _NEGATIONS:
@@ -311,26 +294,33 @@ def switched_off(fields: Fields) -> Field | None:
 
 def _perhaps_off(draft: Draft, one: Field) -> None:
     """Ask for the noise if a field may turn it off, for example ``noise_type: none``."""
-    words = _words(one.name)
-    if words & _ASIDE or one.place in draft.fields.used or draft.facts.get("noise_multiplier") == 0:
+    if one.words & _ASIDE or draft.fields.read(one) or draft.noise == 0:
         return
-    if as_flag(one.value) is False:
-        off = bool(words & _PRIVATE) and not words & _NEGATIONS
-    else:
-        off = says_off(one)
-    off = off or (bool(words & _NOT_PRIVATE) and not _empty(one.value))
-    # In privacy = null the name says everything.
-    parts = words & {"engine", "optimizer"} or words <= PRIVACY
-    off = off or (one.value is None and bool(words & _PRIVATE and parts))
+    off = _names_no_privacy(one)
     # A number such as dp_start_step leaves steps without noise.
-    steps = as_number(one.value) if words & _PRIVATE and words & _PARTLY else None
-    if off or (steps is not None and steps > 0):
+    partly = one.words & _PRIVATE and one.words & _PARTLY and (one.number or 0) > 0
+    if off or partly:
         draft.ask("noise_multiplier", f"{one} may turn the noise or the clip off")
-    # A trainer has its own clip of the mean, which may be off.
-    trainers = words & {"grad", "gradient", "gradients"} and not _words(one.place) & _PRIVATE
     # One of local and central noise may be off where the other one is on.
-    if off and not trainers and not words & _ONE_OF_TWO:
+    if off and not _of_trainer(one) and not one.words & _ONE_OF_TWO:
         draft.lasting.append(f"{one} may turn the noise or the clip off, whatever is stated")
+
+
+def _names_no_privacy(one: Field) -> bool:
+    """Return whether a field about privacy may turn it off."""
+    words, private = one.words, bool(one.words & _PRIVATE)
+    if one.flag is False and private and not words & _NEGATIONS:
+        return True
+    if (one.flag is not False and says_off(one)) or (words & _NOT_PRIVATE and not one.empty):
+        return True
+    # In privacy = null the name says everything.
+    named = bool(words & {"engine", "optimizer"}) or words <= PRIVACY
+    return one.value is None and private and named
+
+
+def _of_trainer(one: Field) -> bool:
+    """Return whether a field may be about a trainer's own clip of the mean, which may be off."""
+    return bool(one.words & {"grad", "gradient", "gradients"}) and not one.place_words & _PRIVATE
 
 
 _ONE_OF_TWO = {"local", "ldp", "central", "cdp", "client", "server", "global"}
@@ -338,21 +328,21 @@ _ONE_OF_TWO = {"local", "ldp", "central", "cdp", "client", "server", "global"}
 
 def says_off(one: Field) -> bool:
     """Return whether a field names no privacy, no mechanism or no clip, in words."""
-    words, said = _words(one.name), _value_words(one)
-    about = _words(one.place) & (_PRIVATE | _CLIPPING) or words & _METHODS
+    words, said = one.words, one.said
+    about = one.place_words & (_PRIVATE | _CLIPPING) or words & _METHODS
     return bool(about and said & _OFF and said <= _OFF | _PRIVATE | {"training", "sgd"})
 
 
 def clip_off(one: Field) -> bool:
     """Return whether a field turns the clip off, for example ``clipping: {enabled: false}``."""
-    words, flag = _words(one.name), as_flag(one.value)
-    part, about = _words(one.place) & _CLIPPING, words & _CLIPPING
+    words, flag = one.words, one.flag
+    part, about = one.place_words & _CLIPPING, words & _CLIPPING
     if flag is True:
         return bool(words & _NEGATIONS and (part or about))
     # A clip that is not adaptive or not by layer is a clip.
-    if _words(one.place) & {"adaptive", "layer", "schedule", "scheduler", "decay"}:
+    if one.place_words & {"adaptive", "layer", "schedule", "scheduler", "decay"}:
         return False
-    said = _value_words(one)
+    said = one.said
     none = bool(said) and said <= {"none", "off", "disabled", "no", "null"}
     switch = about or (part and words & (SWITCHES | (_TYPES if none else set())))
     return bool((flag is False or none) and switch)
@@ -360,55 +350,54 @@ def clip_off(one: Field) -> bool:
 
 def without_poisson(one: Field) -> bool:
     """Return whether a field says that batches are not drawn so: ``poisson_sampling: false``."""
-    words, flag = _words(one.name), as_flag(one.value)
+    words, flag = one.words, one.flag
     if words & {"loss", "nll", "regression", "glm", "noise", "image", "data"} or flag is None:
         return False
-    part = _words(one.place.rpartition(".")[0].rpartition(".")[2])
+    part = words_in(one.part)
     switch = "poisson" in words or ("poisson" in part and words & SWITCHES)
     return bool(switch and flag is bool(words & _NEGATIONS))
 
 
 def _clip(draft: Draft, one: Field) -> None:
     """Ask for the noise if contributions are not clipped to one fixed norm."""
-    words, said = _words(one.name), _value_words(one)
-    about, why = bool(words & _CLIPPING), ""
-    norm = as_number(one.value)
-    # In clipping = {type = per_layer} the part says what the type is of.
-    part = one.place.rpartition(".")[0].rpartition(".")[2]
-    about = about or bool(words & _TYPES and _words(part) & _CLIPPING)
     if clip_off(one):
         why = "it holds for clipped contributions only"
-        # A trainer has its own clip of the mean, which may be off.
-        if not words & {"grad", "gradient", "gradients"} or _words(one.place) & _PRIVATE:
+        if not _of_trainer(one):
             draft.unclipped = one
-    elif _of_a_clip(one) and ((norm is not None and norm >= _NO_CLIP) or is_infinite(one.value)):
+    elif _of_a_clip(one) and ((one.number or 0) >= _NO_CLIP or is_infinite(one.value)):
         why = "a norm this large leaves contributions unclipped; state the noise over another norm"
-    elif one.place in draft.fields.used or _empty(one.value):
-        return
-    elif about and (words | said) & _BY_COORDINATE:
-        why = "a clip of values is not one of norms"
-    elif words >= {"norm", "type"} or (words & {"ord", "order"} and words & (_CLIPPING | {"norm"})):
-        if str(one.value).strip().lower() in _OTHER_NORMS:
-            why = "the clip is of another norm"
-    elif (
-        (words | said) & {"layer", "layerwise", "param"}
-        and "all" not in said
-        and (about or "per" in words)
-    ):
-        why = "the norm of all layers together counts"
-    elif (about and (words | said | _words(part)) & {"adaptive", "auto"}) or (
-        "quantile" in words and words & {"unclipped", "clipped", "clip", "clipping"}
-    ):
-        why = "a norm that follows the data may cost more"
-    elif one.name == "sensitivity" and as_number(one.value) != 1:
-        why = "the noise over the clip norm counts, whatever sensitivity it was computed for"
-    if why and draft.facts.get("noise_multiplier") != 0:
+    else:
+        why = "" if draft.fields.read(one) or one.empty else _other_clip(one)
+    if why and draft.noise != 0:
         draft.ask("noise_multiplier", f"{one}: {why}")
+
+
+def _other_clip(one: Field) -> str:
+    """Return why a field names another clip than one of whole contributions; else empty."""
+    # In clipping = {type = per_layer} the part says what the type is of.
+    words, part = one.words, words_in(one.part)
+    about = bool(words & _CLIPPING or (words & _TYPES and part & _CLIPPING))
+    every = words | one.said
+    if about and every & _BY_COORDINATE:
+        return "a clip of values is not one of norms"
+    ordered = words & {"ord", "order"} and words & (_CLIPPING | {"norm"})
+    if ordered or words >= {"norm", "type"}:
+        other = str(one.value).strip().lower() in _OTHER_NORMS
+        return "the clip is of another norm" if other else ""
+    by_layer = every & {"layer", "layerwise", "param"} and "all" not in one.said
+    if by_layer and (about or "per" in words):
+        return "the norm of all layers together counts"
+    follows = "quantile" in words and words & (_CLIPPING | {"unclipped"})
+    if follows or (about and (every | part) & {"adaptive", "auto"}):
+        return "a norm that follows the data may cost more"
+    if one.name == "sensitivity" and one.number != 1:
+        return "the noise over the clip norm counts, whatever sensitivity it was computed for"
+    return ""
 
 
 def _of_a_clip(one: Field) -> bool:
     """Return whether a field is a clip norm, also with a word more: ``max_grad_norm_actual``."""
-    return one.name in _CLIPS or _words(one.name) >= {"max", "grad", "norm"}
+    return one.name in _CLIPS or one.words >= {"max", "grad", "norm"}
 
 
 def _size(value: Any) -> float | int | None:
@@ -429,16 +418,16 @@ def trials_in(fields: Fields) -> Field | None:
 
 
 def _counts_runs(one: Field) -> bool:
-    words = _words(one.name)
+    words = one.words
     return one.name in _MANY_RUNS or bool(words & _TRIALS and not words & _NO_TRIALS)
 
 
 def _microbatches(draft: Draft, one: Field) -> None:
     """Ask for the noise if parts of a batch are clipped in place of records."""
-    named = _words(one.name) & {"microbatch", "microbatches"} and _size(one.value) is not None
+    named = one.words & {"microbatch", "microbatches"} and _size(one.value) is not None
     # Parts of one record are records.
     named = named and (one.name, one.value) != ("microbatch_size", 1)
-    if named and one.place not in draft.fields.used:
+    if named and not draft.fields.read(one):
         why = f"{one}: with microbatches a record moves the sum by two clip norms"
         draft.ask("noise_multiplier", why)
 
@@ -454,7 +443,7 @@ _PARTS |= {"period", "periods", "chunk", "chunks", "cycle", "cycles"}
 
 def is_part(place: object) -> bool:
     """Return whether a place of a file is a part of one run, for example one of two optimizers."""
-    return bool({word.rstrip("0123456789") for word in _words(place)} & _PARTS)
+    return bool({word.rstrip("0123456789") for word in words_in(place)} & _PARTS)
 
 
 _ROW = re.compile(r"\[\d+\]\.")
@@ -471,46 +460,52 @@ def _parts(draft: Draft) -> None:
 
 
 def _resumed(draft: Draft, one: Field) -> None:
-    begun = one.name in _BEGUN and (as_number(one.value) or 0) > 1
-    resumed = _words(one.name) & {"resume", "resumed"} and not _empty(one.value)
+    begun = one.name in _BEGUN and (one.number or 0) > 1
+    resumed = one.words & {"resume", "resumed"} and not one.empty
     if "rounds" in draft.facts and (begun or (resumed and one.value != "never")):
         draft.ask("rounds", f"{one}: the steps before a resumption count too")
 
 
 def _of_users(draft: Draft, one: Field) -> None:
     """Ask for the noise if the file is about all records of a user, and its clip about one."""
-    named = one.name in _UNITS or _words(one.name) & {"level", "unit", "granularity"}
-    flagged = "level" in _words(one.name) and _words(one.name) & _MANY and as_flag(one.value)
-    if not flagged and not (named and _value_words(one) & _MANY):
+    named = one.name in _UNITS or one.words & {"level", "unit", "granularity"}
+    flagged = "level" in one.words and one.words & _MANY and one.flag
+    if not flagged and not (named and one.said & _MANY):
         return
-    if draft.facts.get("unit") != Unit.CLIENT:
+    if not draft.of_clients:
         why = f"{one}, but the noise is relative to the clip of one record"
         draft.ask("noise_multiplier", why)
 
 
 def _noise(draft: Draft) -> None:
-    """Ask for the noise if the file has another field on noise that is not understood."""
+    """Ask for the noise if its clip is not one norm, or if another noise is not understood."""
     clips = [one for one in draft.fields.every if one.name in CLIPS or _of_a_clip(one)]
     if any(one.name in _OF_RECORDS for one in clips):
         # A trainer's own max_grad_norm then clips the noisy mean, which costs nothing.
         clips = [one for one in clips if one.name != "max_grad_norm"]
-    of_records = draft.facts.get("unit") is not Unit.CLIENT
-    norms = {as_number(one.value): one for one in clips} if of_records else {}
-    norms.pop(None, None)
-    if len(norms) > 1 and draft.facts.get("noise_multiplier"):
+    norms = {number: one for one in clips if (number := one.number) is not None}
+    if len(norms) > 1 and not draft.of_clients and draft.noise:
         several = " and ".join(map(str, list(norms.values())[:2]))
         why = f"{several}: state the noise over the norm that bounds the sum"
         draft.ask("noise_multiplier", why)
-    clips = [one for one in clips if one.name in _CLIPS]
-    loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
-    by_layer = any("layer" in _words(one.name) | _value_words(one) for one in draft.fields.every)
-    loose += [one for one in clips if _listed(one.value) and not by_layer]
-    loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
-    if loose and draft.facts.get("noise_multiplier"):
+    loose = _no_norms(draft.fields, [one for one in clips if one.name in _CLIPS])
+    if loose and draft.noise:
         draft.ask("noise_multiplier", f"{loose[0]} is no norm that a contribution is clipped to")
     for one in _understood_by_nobody(draft):
         draft.ask("noise_multiplier", f"{one} concerns the noise and is not understood here")
         return
+
+
+def _no_norms(fields: Fields, clips: list[Field]) -> list[Field]:
+    """Return the clips that are not one norm: other values, different norms, and absent ones."""
+    # Opacus takes one norm for every layer as a list.
+    by_layer = any("layer" in one.words | one.said for one in fields.every)
+    lists = [one for one in clips if isinstance(one.value, list)]
+    numbers = [one for one in clips if (one.number or 0) > 0]
+    known = [one for one in clips if one in lists or one in numbers]
+    loose = [one for one in clips if one.value is not None and one not in known]
+    loose += [one for one in lists if len({*map(str, one.value)}) > 1 and not by_layer]
+    return loose + [one for one in clips if one.value is None and not known]
 
 
 _PARTS_OF_MODELS = {"embedding", "embeddings", "activation", "activations", "feature", "features"}
@@ -521,8 +516,8 @@ _PARTS_OF_MODELS |= {"smashed", "cut", "representations", "embeds", "latents"}
 def _not_on_gradients(draft: Draft) -> None:
     """Ask for the noise if it is on something else than a clipped gradient or update."""
     for one in draft.fields.used.values():
-        about = _words(one.place.rpartition(".")[0]) & _PARTS_OF_MODELS
-        if one.name in NOISE and about and draft.facts.get("noise_multiplier"):
+        about = words_in(one.parent) & _PARTS_OF_MODELS
+        if one.name in NOISE and about and draft.noise:
             why = f"{one} is of {' and '.join(sorted(about))}; state the noise of a clipped sum"
             draft.ask("noise_multiplier", why)
             return
@@ -530,11 +525,11 @@ def _not_on_gradients(draft: Draft) -> None:
 
 def _understood_by_nobody(draft: Draft) -> Iterable[Field]:
     for one in draft.fields.unread():
-        words, said = _words(one.name), _value_words(one)
+        words, said = one.words, one.said
         if said and (said <= _NORMAL or (words & _SCHEDULES and said <= _STEADY)):
             continue
-        aside = "seed" in words or _words(one.place) & OF_DATA
-        if words & _NOISY and not _empty(one.value) and not aside:
+        aside = "seed" in words or one.place_words & OF_DATA
+        if words & _NOISY and not one.empty and not aside:
             yield one
 
 
@@ -543,19 +538,3 @@ _STEADY = {"constant", "fixed", "none", "off", "no", "flat", "schedule", "schedu
 """Words of a noise that does not change during a run."""
 _NORMAL = {"gaussian", "normal", "gauss", "mechanism", "noise"}
 """Words of the noise that a multiplier describes."""
-
-
-def _is_norm(value: Any) -> bool:
-    # Opacus takes one norm for every layer as a list.
-    if isinstance(value, list):
-        return True
-    number = as_number(value)
-    return number is not None and number > 0
-
-
-def _listed(value: Any) -> bool:
-    return isinstance(value, list) and len({*map(str, value)}) > 1
-
-
-def _norm_in(field: Field) -> bool:
-    return field.value is not None and _is_norm(field.value)

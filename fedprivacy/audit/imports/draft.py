@@ -13,13 +13,22 @@ from typing import Any, NoReturn
 
 from ...errors import ConversionError, ParameterError, claimed, refuse
 from ...outputs import printable
-from ...relations import Adjacency, Observer
+from ...relations import Adjacency, Observer, Unit
 from ...sampling.scheme import TableScheme
 from .assembling import SCHEMES
-from .fields import Field, Fields, as_number, like_thousands, numbers_in, plain_name
+from .fields import Field, Fields, like_thousands, numbers_in, plain_name
 from .passes import round_share
-from .questions import MEANINGS, OPTIONS, MissingFacts, Question, is_value, review
+from .questions import (
+    MEANINGS,
+    MissingFacts,
+    Question,
+    how_drawn,
+    is_value,
+    missing_in_sampling,
+    review,
+)
 from .trace import Denominator, Origin, Rounds, Sampling, Stated, Trace
+from .vocabulary import words_of
 
 Claim = tuple[float | None, float | None] | None
 """(epsilon, delta) as the user gives them; None for a part that the source gives."""
@@ -33,18 +42,16 @@ _FACTS: dict[str, Any] = {
 }
 """Fact -> its field in ``Rounds``."""
 
-_PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "args", "config"}
-_PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
-_PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
-_PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user", "attrs"}
-_PLACES |= {"sampling", "noise", "clipping", "target", "budget", "default", "defaults", "x"}
-_PLACES |= {"hp", "hparam", "metric", "stages", "yaml"}
-_PLACES |= {"configuration", "property", "properties"}
-_PLACES |= {"said", "meta", "init", "updates", "update", "options", "environment", "env"}
-_PLACES |= {"services"}
-_PLACES |= {"accountant", "compute", "get", "make", "epsilon", "spent", "rdp", "prv", "pld"}
-_PLACES |= {"kwargs"}
-_PLACES |= {"template", "templates", "common", "shared", "base"}
+_PLACES = words_of(
+    """
+    train trainer training dp privacy private run args config cfg experiment params parameters
+    settings hparams dpsgd opacus hyperparameters arguments sgd differential setting engine data
+    metrics result results summary final command user attrs sampling noise clipping target
+    budget default defaults x hp hparam metric stages yaml configuration property properties
+    said meta init updates update options environment env services accountant compute get make
+    epsilon spent rdp prv pld kwargs template templates common shared base
+    """
+)
 """Words of the parts of a file that hold settings of a run."""
 
 
@@ -114,12 +121,42 @@ class Draft:
     lines: list[str] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
 
+    @property
+    def of_clients(self) -> bool:
+        """Whether the unit is known to be a client."""
+        return self.facts.get("unit") is Unit.CLIENT
+
+    @property
+    def noise(self) -> Any:
+        """The known noise multiplier, or None."""
+        return self.facts.get("noise_multiplier")
+
+    @property
+    def rounds(self) -> Any:
+        """The known number of noisy sums, or None."""
+        return self.facts.get("rounds")
+
+    @property
+    def rate(self) -> Any:
+        """The known sampling probability, or None."""
+        return self.facts.get("sampling_probability")
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The known sampling, or None."""
+        return self.facts.get("sampling")
+
+    @property
+    def asked(self) -> set[str]:
+        """The facts in question."""
+        return {question.name for question in self.questions}
+
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
         if self.anywhere:
             return True
-        noises = [each.place.rpartition(".")[0] for each in self.fields.every if _noisy(each)]
-        parent = one.place.rpartition(".")[0]
+        noises = [each.parent for each in self.fields.every if _noisy(each)]
+        parent = one.parent
         words = {one.rstrip("0123456789") for one in plain_name(parent).split("_")} - {""}
         return words <= _PLACES or parent in noises
 
@@ -137,7 +174,7 @@ class Draft:
         found: dict[float | int, Field] = {}
         strange: list[Field] = []
         for one in self.fields.all(*names):
-            value = as_number(one.value) if self.about_the_run(one) else None
+            value = one.number if self.about_the_run(one) else None
             # Trainers write -1 or null for no cap of the steps.
             if one.name.startswith("max_") and (one.value is None or value == -1):
                 continue
@@ -147,21 +184,24 @@ class Draft:
             else:
                 found.setdefault(value, one)
         if len(found) == 1 and not strange:
-            ((value, _),) = found.items()
-            self.facts[name] = value
-            return value
+            self.facts[name] = next(iter(found))
+            return self.facts[name]
         if found or strange:
-            self.several[name] = list(found)
-            several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
-            limit = _limit(name, list(found)) if len(found) > 1 else ""
-            near = [one.value for one in strange if self.about_the_run(one)]
-            why = f"not settled by {several}" + (limit and f"; an answer must {limit}")
-            self.ask(name, why, *found, *numbers_in(near))
+            self._unsettled(name, found, strange)
         elif name == "noise_multiplier":
             # The parts of a schedule, such as its start and its end.
-            inside = [one for one in self.fields.every if _within(one, names)]
-            self._limit(name, numbers_in([one.value for one in inside]))
+            inside = [one.value for one in self.fields.every if _within(one, names)]
+            self._limit(name, numbers_in(inside))
         return None
+
+    def _unsettled(self, name: str, found: dict[float | int, Field], strange: list[Field]) -> None:
+        """Ask for a fact if the file has several numbers for it, or other values."""
+        self.several[name] = list(found)
+        several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
+        limit = _limit(name, list(found)) if len(found) > 1 else ""
+        near = [one.value for one in strange if self.about_the_run(one)]
+        why = f"not settled by {several}" + (limit and f"; an answer must {limit}")
+        self.ask(name, why, *found, *numbers_in(near))
 
     def know(self, name: str, value: Any, because: str) -> None:
         """Add a fact that follows from the program's behaviour, and the reason."""
@@ -204,18 +244,16 @@ class Draft:
         """Take the claim of the file: one epsilon and one delta, by their names in the file."""
         for name, names in (("epsilon", epsilon), ("delta", delta)):
             given = [one for one in self.fields.all(*names) if self._claimed(one)]
-            found = {as_number(one.value) for one in given} - {None}
+            found = {one.number for one in given} - {None}
             # Several epsilons are several claims. The user says which one is judged.
             if name not in self.facts and len(found) == 1 and _may_be(name, value := found.pop()):
                 self.facts[name] = value
 
     def _claimed(self, one: Field) -> bool:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
-        part = one.place.rpartition(".")[0]
+        part = one.parent
         parent = {*plain_name(part).split("_")}
-        beside = any(
-            _noisy(each) and each.place.rpartition(".")[0] == part for each in self.fields.every
-        )
+        beside = any(_noisy(each) and each.parent == part for each in self.fields.every)
         # The privacy part of a model_card is about the run.
         other = parent & _ELSEWHERE and not (
             parent & {"dp", "privacy", "private", "dpsgd"} or beside
@@ -236,8 +274,8 @@ def _within(one: Field, names: tuple[str, ...]) -> bool:
 
 def tiny(one: Field) -> bool:
     """Return whether an epsilon is one that an optimizer adds to a divisor."""
-    named = {*one.name.split("_")} & {"epsilon", "eps"}
-    return bool(named) and 0 < (as_number(one.value) or 0) < 1e-4
+    named = one.words & {"epsilon", "eps"}
+    return bool(named) and 0 < (one.number or 0) < 1e-4
 
 
 def _may_be(name: str, value: Any) -> bool:
@@ -267,7 +305,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
             if a fact is stated that the file has.
         ConversionError: if a value of the file breaks its rule.
     """
-    scheme = name_of(stated.sampling) or draft.facts.get("sampling")
+    scheme = name_of(stated.sampling) or draft.sampling
     if draft.by_answers and scheme is Sampling.POISSON:
         draft.know("denominator", Denominator.REALISED, draft.by_answers)
     elif draft.by_answers:
@@ -275,55 +313,68 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
             "denominator",
             f"{draft.by_answers}: realised with Poisson sampling; otherwise public if all answered",
         )
-    facts = dict(draft.facts)
-    open_questions = {question.name: question for question in draft.questions}
-    for name in ("noise_multiplier", "rounds"):
-        value = getattr(stated, name)
-        if value is None:
-            if name not in facts and name not in open_questions:
-                open_questions[name] = Question(name)
-            continue
-        if name in facts:
-            refuse(name, value, "be left out with a file that has it", f"it has {facts[name]}")
-        _check_worst(name, value, draft.several.get(name, []))
-        facts[name] = value
-        open_questions.pop(name, None)
+    facts = _with_answers(draft, stated)
     seen_by = facts.get("observer")
     # The noise of one client's message is not that of the sum, which others see.
     if seen_by is not None and stated.observer not in (None, seen_by):
         refuse("observer", str(stated.observer), f"be {seen_by}, which sees single messages here")
     rounds = _rounds(draft, facts, origin)
-    asked = _questions(rounds, facts.get("adjacency"), _claim_of(facts), stated, claim)
-    why = {name: question for name, question in open_questions.items() if name not in asked}
-    unanswered = {**why, **{name: open_questions.get(name, asked[name]) for name in asked}}
-    if "adjacency" in unanswered and Observer.SERVER in (seen_by, stated.observer):
-        unanswered["adjacency"] = Question("adjacency", _SEEN)
-    needed = [one for name, one in unanswered.items() if name in asked or _open(name, stated)]
-    needed += review(draft.unclear, stated.reviewed)
+    needed, name = _needed(draft, facts, rounds, stated, claim), origin.name or "the values"
     if needed and facts.get("noise_multiplier") == 0 and stated.noise_multiplier is None:
         private = "its noise multiplier is 0: the run is not private, and no finite epsilon holds"
-        refuse_unauditable(origin.name or "the values", draft.tool, private)
+        refuse_unauditable(name, draft.tool, private)
     if needed:
-        every = draft.fields.every
-        needed = [one if one.why else _quoted(one.name, draft.suggested, every) for one in needed]
-        ask(
-            origin.name or "the values",
-            draft,
-            needed,
-            _how(rounds, stated, draft.suggested, denominator=bool(draft.by_answers)),
-        )
+        how = how_drawn(rounds, stated, draft.suggested, denominator=bool(draft.by_answers))
+        ask(name, draft, needed, how)
     return Trace(
         origin,
         ((rounds, facts["rounds"]),),
         unit=facts.get("unit"),
         adjacency=facts.get("adjacency"),
-        observer=facts.get("observer"),
+        observer=seen_by,
         claim=_whole_claim(facts),
         half=_half_claim(facts),
         other_facts=draft.other_facts | _other_facts(draft),
         denominator=facts.get("denominator"),
         contradictions=_contradictions(draft, stated),
     )
+
+
+_STATED = ("noise_multiplier", "rounds")
+"""Facts that the user states only if the file does not have them."""
+
+
+def _with_answers(draft: Draft, stated: Stated) -> dict[str, Any]:
+    """Return the facts of the file, and the stated ones that it lacks."""
+    given = {name: value for name in _STATED if (value := getattr(stated, name)) is not None}
+    for name, value in given.items():
+        if name in draft.facts:
+            has = f"it has {draft.facts[name]}"
+            refuse(name, value, "be left out with a file that has it", has)
+        _check_worst(name, value, draft.several.get(name, []))
+    return draft.facts | given
+
+
+def _needed(
+    draft: Draft, facts: Mapping[str, Any], rounds: Rounds, stated: Stated, claim: Claim
+) -> list[Question]:
+    """Return the questions that neither the file nor the user answers."""
+    own = {question.name: question for question in draft.questions}
+    for name in _STATED:
+        if getattr(stated, name) is not None:
+            own.pop(name, None)
+        elif name not in facts:
+            own.setdefault(name, Question(name))
+    asked = _questions(rounds, facts.get("adjacency"), _claim_of(facts), stated, claim)
+    open_ = {name: one for name, one in own.items() if name not in asked and _open(name, stated)}
+    open_ |= asked | {name: own[name] for name in asked if name in own}
+    if "adjacency" in open_ and Observer.SERVER in (facts.get("observer"), stated.observer):
+        open_["adjacency"] = Question("adjacency", _SEEN)
+    every = draft.fields.every
+    return [
+        one if one.why else _quoted(one.name, draft.suggested, every)
+        for one in (*open_.values(), *review(draft.unclear, stated.reviewed))
+    ]
 
 
 def name_of(sampling: Any) -> Sampling | None:
@@ -433,7 +484,7 @@ def _questions(
     claim: Claim,
 ) -> dict[str, Question]:
     """Return the facts that neither the record nor the user gives, by name."""
-    asked = [*_of_sampling(rounds, stated)]
+    asked = [*missing_in_sampling(rounds, stated)]
     if adjacency is None and stated.adjacency is None:
         asked.append("adjacency")
     given = claim or (None, None)
@@ -441,26 +492,6 @@ def _questions(
     if any(half):
         asked.append("claim" if all(half) else "claim_epsilon" if half[0] else "claim_delta")
     return {name: Question(name) for name in asked}
-
-
-def _of_sampling(rounds: Rounds, stated: Stated) -> Iterable[str]:
-    """Return the missing facts of the sampling."""
-    if isinstance(stated.sampling, TableScheme):
-        return []
-    name = str(stated.sampling or rounds.sampling or "").replace("_", "-")
-    population = rounds.population if stated.population is None else stated.population
-    if not name:
-        return ["sampling"]
-    if name == Sampling.POISSON:
-        return [] if rounds.rate is not None else ["sampling_probability"]
-    if name in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
-        # A share of the population gives the cohort.
-        size = rounds.cohort is None and rounds.rate is None
-        return ["cohort"] * size + ["population"] * (population is None)
-    if name in (Sampling.SHUFFLED, Sampling.ALLOCATION):
-        share = rounds.rate is not None or None not in (rounds.cohort, population)
-        return [] if rounds.per_epoch is not None or share else ["rounds_per_epoch"]
-    return []
 
 
 def check_asked(trace: Trace, stated: Stated, claim: Claim) -> None:
@@ -475,7 +506,7 @@ def check_asked(trace: Trace, stated: Stated, claim: Claim) -> None:
     open_ = review(trace.unclear, stated.reviewed)
     if open_ or len(asked) > 1:
         name = trace.origin.name or "the source"
-        how = _how(trace.rounds[0][0], stated, {}) if trace.rounds else ""
+        how = how_drawn(trace.rounds[0][0], stated, {}) if trace.rounds else ""
         _raise(name, trace.origin.kind, "", [*asked.values(), *open_], how)
 
 
@@ -510,49 +541,6 @@ def _raise(name: str, kind: str, found: str, questions: list[Question], how: str
 MAX_MESSAGE = 980
 """Usual length of a question to the user, in characters."""
 _NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}
-
-
-def _how(
-    rounds: Rounds, stated: Stated, suggested: Mapping[str, Any], *, denominator: bool = False
-) -> str:
-    """Return the options that state a sampling with all of its missing numbers.
-
-    With ``denominator`` a sum is divided by the number of answers. That number is public for every
-    sampling but Poisson's, so only these have the question.
-    """
-    chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
-    rate, cohort, population = rounds.rate, rounds.cohort, rounds.population
-    known: dict[str, int | None] = {"population": population, "cohort": cohort}
-    share = cohort / population if rate is None and cohort and population else rate
-
-    def option(name: str, letter: str) -> str:
-        value = known.get(name) or suggested.get(name) or letter
-        return f" --{name.replace('_', '-')} {value}"
-
-    sizes = option("population", "N") + option("cohort", "M")
-    sized = None not in known.values() or (rate and population and _whole(rate * population))
-    passed = rounds.per_epoch or (share and _whole(1.0 / share))
-    passes = "" if passed else option("rounds_per_epoch", "N")
-    numbers = {
-        Sampling.POISSON: "" if rate is not None else option("sampling_probability", "P"),
-        Sampling.FIXED: "" if sized else sizes,
-        Sampling.WITH_REPLACEMENT: "" if sized else sizes,
-        Sampling.SHUFFLED: passes,
-        Sampling.ALLOCATION: passes,
-        Sampling.EVERYONE: "",
-    }
-    if denominator and chosen not in numbers and stated.denominator is None:
-        for each in numbers.keys() - {Sampling.POISSON}:
-            numbers[each] += f" {OPTIONS['denominator']}"
-    shown = [chosen] if chosen in numbers else _USUAL
-    return ", or ".join(f"--sampling {each}{numbers[Sampling(each)]}" for each in shown)
-
-
-def _whole(number: float) -> bool:
-    return math.isfinite(number) and abs(number - round(number)) <= 1e-6 * max(number, 1.0)
-
-
-_USUAL = [Sampling.POISSON, Sampling.FIXED, Sampling.SHUFFLED, Sampling.EVERYONE]
 
 
 def refuse_unauditable(name: str, tool: str, why: str) -> NoReturn:

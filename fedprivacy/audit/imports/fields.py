@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...outputs import printable
+from .vocabulary import words_of
 
 MAX_FIELDS = 20_000
 """Largest number of fields that are looked at in one file."""
@@ -37,6 +38,49 @@ class Field(NamedTuple):
     def __str__(self) -> str:
         place = self.place if len(self.place) <= 60 else f"...{self.place[-57:]}"
         return printable(f"{place} = {str(self.value)[:40]}")
+
+    @property
+    def parent(self) -> str:
+        """The place of the part that has the field; empty for the whole file."""
+        return self.place.rpartition(".")[0]
+
+    @property
+    def part(self) -> str:
+        """The name of that part."""
+        return self.parent.rpartition(".")[2]
+
+    @property
+    def words(self) -> set[str]:
+        """The words of the name."""
+        return {*self.name.split("_")} - {""}
+
+    @property
+    def place_words(self) -> set[str]:
+        """The words of the place."""
+        return words_in(self.place)
+
+    @property
+    def said(self) -> set[str]:
+        """The words of a text; empty for other values."""
+        return words_in(self.value[:200]) if isinstance(self.value, str) else set()
+
+    @property
+    def number(self) -> float | int | None:
+        """The value as a number; see ``as_number``."""
+        return as_number(self.value)
+
+    @property
+    def flag(self) -> bool | None:
+        """The value as a truth value; see ``as_flag``."""
+        return as_flag(self.value)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the value is absent, or says that something is off."""
+        if isinstance(self.value, str):
+            return self.value.strip().lower() in ("", "false", "none")
+        # An array of a running program compares element by element.
+        return absent(self.value) or self.value is False or self.number == 0
 
 
 _GREEK = str.maketrans(
@@ -126,59 +170,20 @@ def setting_name(name: object) -> str:
     return plain_name(_GROUP.sub("", last, count=1) if _GROUP.match(last) else last)
 
 
-_BESIDE = {
-    "seed",
-    "acc",
-    "accuracy",
-    "loss",
-    "auc",
-    "f1",
-    "score",
-    "lr",
-    "learning",
-    "model",
-    "arch",
-}
-_BESIDE |= {
-    "dataset",
-    "time",
-    "date",
-    "duration",
-    "id",
-    "name",
-    "notes",
-    "note",
-    "comment",
-    "author",
-}
-_BESIDE |= {
-    "precision",
-    "recall",
-    "runtime",
-    "state",
-    "status",
-    "created",
-    "tags",
-    "hostname",
-    "gpu",
-}
-_BESIDE |= {"seconds", "rmse", "mse", "mae", "perplexity", "bleu", "momentum", "optimizer", "url"}
-_BESIDE |= {"top1", "top5", "architecture", "experiment", "exp", "error"}
-_BESIDE |= {"run", "index"}
-_WITH = {
-    "rate",
-    "val",
-    "valid",
-    "test",
-    "train",
-    "eval",
-    "final",
-    "best",
-    "mean",
-    "weight",
-    "decay",
-}
-_WITH |= {"random", "global", "metric", "run", "index", "number", "user", "server", "network"}
+_BESIDE = words_of(
+    """
+    seed acc accuracy loss auc f1 score lr learning model arch dataset time date duration id
+    name notes note comment author precision recall runtime state status created tags hostname
+    gpu seconds rmse mse mae perplexity bleu momentum optimizer url top1 top5 architecture
+    experiment exp error run index
+    """
+)
+_WITH = words_of(
+    """
+    rate val valid test train eval final best mean weight decay random global metric run index
+    number user server network
+    """
+)
 
 
 def cannot_bear(name: object) -> bool:
@@ -192,7 +197,7 @@ _TESTS = {"eval", "evaluation", "test", "val", "valid", "validation", "predict"}
 
 def of_a_test(field: Field) -> bool:
     """Return whether a field belongs to the evaluation of a model, which releases no noisy sum."""
-    return bool({*plain_name(field.place).split("_")} & _TESTS)
+    return bool(field.place_words & _TESTS)
 
 
 _PRINTED = re.compile(r"(?:(?:np|numpy|torch)\.)?(?:float\d+|int\d+|tensor)\(([^(),]*)\)", re.ASCII)
@@ -259,19 +264,6 @@ _FLAGS |= {"false": False, "no": False, "off": False, "0": False}
 def words_in(text: object) -> set[str]:
     """Return the words of a name or a text."""
     return {*plain_name(text).split("_")} - {""}
-
-
-def value_words(one: Field) -> set[str]:
-    """Return the words of a field's text; empty for other values."""
-    return words_in(one.value[:200]) if isinstance(one.value, str) else set()
-
-
-def empty(value: Any) -> bool:
-    """Return whether a value is absent, or says that something is off."""
-    if isinstance(value, str):
-        return value.strip().lower() in ("", "false", "none")
-    # An array of a running program compares element by element.
-    return absent(value) or value is False or as_number(value) == 0
 
 
 def absent(value: Any) -> bool:
@@ -494,14 +486,14 @@ class Fields:
 
         The numbers of an evaluation do not count. A number below 0 is no setting: None.
         """
-        found = {as_number(each.value) for each in self.all(*names) if not of_a_test(each)}
+        found = {each.number for each in self.all(*names) if not of_a_test(each)}
         known = found - {None}
         value = known.pop() if len(known) == 1 else None
         return None if value is None or value < 0 else value
 
     def flag(self, *names: str) -> bool | None:
         """Return the truth value with one of these names; None if there is none, or both."""
-        found = {as_flag(field.value) for field in self.all(*names)} - {None}
+        found = {field.flag for field in self.all(*names)} - {None}
         return found.pop() if len(found) == 1 else None
 
     def text(self, *names: str) -> str:
@@ -509,6 +501,10 @@ class Fields:
         found = self.one(*names)
         return "" if found is None else str(found.value).strip().lower()
 
+    def read(self, field: Field) -> bool:
+        """Return whether a reader looked the field up."""
+        return field.place in self.used
+
     def unread(self) -> list[Field]:
         """Return the fields that no reader looked up."""
-        return [field for field in self.every if field.place not in self.used]
+        return [field for field in self.every if not self.read(field)]

@@ -178,32 +178,36 @@ def _beside(text: str, settings: Any) -> dict[str, Any]:
     A fact with several numbers is a list, which ends in a question; an epsilon that grows with the
     epochs is left out.
     """
-    found: dict[str, dict[str, None]] = {}
     text = _NOT_SAID.sub("", text)
+    shown = {one.name: one.number for one in Fields(settings).every}
+    said: dict[str, Any] = {}
+    for name, numbers in _numbers_said(text, shown).items():
+        values = {as_number(number) for number in numbers}
+        several = len(values) > 1
+        if values != {shown.get(name)} and not (several and name in EPSILON):
+            said[name] = list(numbers)[:20] if several else next(iter(numbers))
+    said |= _flower_rounds(text)
+    found: dict[str, Any] = {"said": said} if said else {}
+    counted = {number.replace(",", "") for number in _COUNTED.findall(text)}
+    if len(counted) == 1 and not (said.keys() | shown.keys()) & {*STEPS}:
+        found["counted"] = {"steps": counted.pop()}
+    return found
+
+
+def _numbers_said(text: str, shown: dict[str, float | int | None]) -> dict[str, dict[str, None]]:
+    """Return the numbers of each fact in a text, without the shown settings."""
+    found: dict[str, dict[str, None]] = {}
     noises = (("noise_multiplier", number) for number in _NOISE_SAID.findall(text))
     for pairs in (_SAID.findall(text), noises, _CHANGED.findall(text)):
         for name, number in islice(pairs, MAX_SAID):
             if plain_name(name) in _FACTS:
                 found.setdefault(plain_name(name), {})[number] = None
-    shown = {one.name: as_number(one.value) for one in Fields(settings).every}
     # Steps are counted while a run goes on, so only a larger count contradicts the settings.
     ends = [int(one or other) for one, other in islice(_ENDED.findall(text), MAX_SAID)]
     planned = [known for name in shown.keys() & {*STEPS} if (known := shown[name]) is not None]
     if ends and planned and max(ends) > max(planned):
         found.setdefault("steps", {})[str(max(ends))] = None
-    said: dict[str, Any] = {}
-    for name, numbers in found.items():
-        values = {as_number(number) for number in numbers}
-        several = len(values) > 1
-        if values == {shown.get(name)} or (several and name in EPSILON):
-            continue
-        said[name] = list(numbers)[:20] if several else next(iter(numbers))
-    said |= _flower_rounds(text)
-    counted = {number.replace(",", "") for number in _COUNTED.findall(text)}
-    counts = not (said.keys() | shown.keys()) & {*STEPS} and len(counted) == 1
-    return ({"said": said} if said else {}) | (
-        {"counted": {"steps": counted.pop()}} if counts else {}
-    )
+    return found
 
 
 _ROUND = re.compile(r"\[ROUND (\d{1,7})\]", re.ASCII)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from ...errors import ParameterError
 from ...relations import Adjacency
+from ...sampling.scheme import TableScheme
 from .fields import Field, absent
-from .trace import Sampling
+from .trace import Rounds, Sampling, Stated
 
 OPTIONS = {
     "noise_multiplier": "--noise-multiplier Z",
@@ -93,7 +95,7 @@ class Question:
     def about(cls, name: str, fields: Iterable[Field]) -> Question:
         """Return the question for a fact, which quotes the fields whose names are about it."""
         wanted = _RELATED.get(name, set())
-        near = [one for one in fields if {*one.name.split("_")} & wanted and is_value(one.value)]
+        near = [one for one in fields if one.words & wanted and is_value(one.value)]
         quoted = ", ".join(map(str, near[:3]))
         return cls(name, f"{MEANINGS[name]}; not settled by {quoted}" if quoted else "")
 
@@ -146,3 +148,72 @@ class MissingFacts(ParameterError):
 def is_value(value: Any) -> bool:
     """Return whether a field has a value that a message can quote."""
     return not absent(value) and not isinstance(value, list | dict)
+
+
+def missing_in_sampling(rounds: Rounds, stated: Stated) -> Iterable[str]:
+    """Return the missing facts of the sampling."""
+    if isinstance(stated.sampling, TableScheme):
+        return []
+    name = str(stated.sampling or rounds.sampling or "").replace("_", "-")
+    population = rounds.population if stated.population is None else stated.population
+    if not name:
+        return ["sampling"]
+    if name == Sampling.POISSON:
+        return [] if rounds.rate is not None else ["sampling_probability"]
+    if name in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
+        # A share of the population gives the cohort.
+        size = rounds.cohort is None and rounds.rate is None
+        return ["cohort"] * size + ["population"] * (population is None)
+    if name in (Sampling.SHUFFLED, Sampling.ALLOCATION):
+        share = rounds.rate is not None or None not in (rounds.cohort, population)
+        return [] if rounds.per_epoch is not None or share else ["rounds_per_epoch"]
+    return []
+
+
+def how_drawn(
+    rounds: Rounds, stated: Stated, suggested: Mapping[str, Any], *, denominator: bool = False
+) -> str:
+    """Return the options that state a sampling with all of its missing numbers.
+
+    With ``denominator`` a sum is divided by the number of answers. That number is public for every
+    sampling but Poisson's, so only these have the question.
+    """
+    chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
+    numbers = _numbers_for(rounds, suggested)
+    if denominator and chosen not in numbers and stated.denominator is None:
+        for each in numbers.keys() - {Sampling.POISSON}:
+            numbers[each] += f" {OPTIONS['denominator']}"
+    shown = [chosen] if chosen in numbers else _USUAL
+    return ", or ".join(f"--sampling {each}{numbers[Sampling(each)]}" for each in shown)
+
+
+def _numbers_for(rounds: Rounds, suggested: Mapping[str, Any]) -> dict[Sampling, str]:
+    """Return the options for the numbers that rounds lack, by sampling."""
+    rate, cohort, population = rounds.rate, rounds.cohort, rounds.population
+    known: dict[str, int | None] = {"population": population, "cohort": cohort}
+    share = cohort / population if rate is None and cohort and population else rate
+
+    def option(name: str, letter: str) -> str:
+        value = known.get(name) or suggested.get(name) or letter
+        return f" --{name.replace('_', '-')} {value}"
+
+    sizes = option("population", "N") + option("cohort", "M")
+    if None not in known.values() or (rate and population and _whole(rate * population)):
+        sizes = ""
+    passed = rounds.per_epoch or (share and _whole(1.0 / share))
+    passes = "" if passed else option("rounds_per_epoch", "N")
+    return {
+        Sampling.POISSON: "" if rate is not None else option("sampling_probability", "P"),
+        Sampling.FIXED: sizes,
+        Sampling.WITH_REPLACEMENT: sizes,
+        Sampling.SHUFFLED: passes,
+        Sampling.ALLOCATION: passes,
+        Sampling.EVERYONE: "",
+    }
+
+
+def _whole(number: float) -> bool:
+    return math.isfinite(number) and abs(number - round(number)) <= 1e-6 * max(number, 1.0)
+
+
+_USUAL = [Sampling.POISSON, Sampling.FIXED, Sampling.SHUFFLED, Sampling.EVERYONE]

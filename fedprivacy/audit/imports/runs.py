@@ -7,7 +7,7 @@ from typing import Any
 
 from . import events, flower, opacus
 from .doubts import is_part
-from .fields import Fields, as_number, plain_name, setting_name
+from .fields import Fields, as_number, plain_name, setting_name, words_in
 from .words import NOISE
 
 MAX_RUNS = 1000
@@ -53,46 +53,44 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
     """
     if is_state(data):
         return []
-    found = states_in(data)
-    if len(found) > 1:
-        return found
-    if found:
-        return []
-    if isinstance(data, list) and kind == "table":
-        # A run without noise has an empty cell, and is a row all the same.
-        return _rows(data, {}, "row") if any(map(_noisy_row, data)) else []
+    if found := states_in(data):
+        return found if len(found) > 1 else []
     if isinstance(data, list):
-        # A document of YAML may hold its noise in a part; a line of JSON is often one epoch.
-        parts = kind == "YAML" and all(
-            isinstance(row, Mapping) and Fields(row).has(*NOISES) for row in data
-        )
-        whole = parts or (_all_runs(data) and (_flat(data) or not _progress(data)))
-        return _rows(data, {}, "run") if whole else []
-    if isinstance(data, Mapping):
-        lists = [
-            value
-            for key, value in data.items()
-            if isinstance(value, list)
-            and _all_runs(value)
-            and not is_part(key)
-            and _lists_runs(key, value)
-        ]
-        if len(lists) == 1:
-            # The other parts may put every run in doubt, for example a switch or a list of seeds.
-            common = {key: value for key, value in data.items() if value is not lists[0]}
-            return _rows(lists[0], common, "run")
-        found = _by_name(data)
-        inside = [key for key in data if plain_name(key) in _OF_RUNS]
-        if found or len(inside) != 1 or not isinstance(data[inside[0]], Mapping):
-            return found
-        common = {key: value for key, value in data.items() if key != inside[0]}
-        return [(name, _whole(common, run)) for name, run in _by_name(data[inside[0]])]
-    return []
+        return _of_list(data, kind)
+    return _of_parts(data) if isinstance(data, Mapping) else []
 
 
-def _lists_runs(key: object, rows: list[Any]) -> bool:
-    """Return whether a list is one of runs by its name; results may be those of one run."""
-    words = {*plain_name(key).split("_")}
+def _of_list(rows: list[Any], kind: str) -> list[tuple[str, Any]]:
+    if kind == "table":
+        # A run without noise has an empty cell, and is a row all the same.
+        return _rows(rows, {}, "row") if any(map(_noisy_row, rows)) else []
+    # A document of YAML may hold its noise in a part; a line of JSON is often one epoch.
+    parts = kind == "YAML" and all(
+        isinstance(row, Mapping) and Fields(row).has(*NOISES) for row in rows
+    )
+    whole = parts or (_all_runs(rows) and (_flat(rows) or not _progress(rows)))
+    return _rows(rows, {}, "run") if whole else []
+
+
+def _of_parts(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    lists = [key for key, value in data.items() if _lists_runs(key, value)]
+    if len(lists) == 1:
+        # The other parts may put every run in doubt, for example a switch or a list of seeds.
+        common = {key: value for key, value in data.items() if key != lists[0]}
+        return _rows(data[lists[0]], common, "run")
+    found = _by_name(data)
+    inside = [key for key in data if plain_name(key) in _OF_RUNS]
+    if found or len(inside) != 1 or not isinstance(data[inside[0]], Mapping):
+        return found
+    common = {key: value for key, value in data.items() if key != inside[0]}
+    return [(name, _whole(common, run)) for name, run in _by_name(data[inside[0]])]
+
+
+def _lists_runs(key: object, rows: Any) -> bool:
+    """Return whether a part is a list of runs by its name; results may be those of one run."""
+    if not isinstance(rows, list) or not _all_runs(rows) or is_part(key):
+        return False
+    words = words_in(key)
     if words & {"step", "steps", "epochs", "round", "rounds"}:
         return False
     return bool(words & _RUNS or (words & _LISTS and not _progress(rows)))
@@ -173,7 +171,7 @@ _SIZES = {"tiny", "small", "medium", "large", "huge", "xl"}
 def _is_template(key: object, names: set[str] = _TEMPLATES | _SHARED) -> bool:
     """Return whether a part is one that others refer to, by its name."""
     hidden = str(key).startswith((".", "_", "x-")) or plain_name(key) in _TEMPLATES
-    return hidden or bool({*plain_name(key).split("_")} & names)
+    return hidden or bool(words_in(key) & names)
 
 
 def without_templates(data: Any) -> Any:

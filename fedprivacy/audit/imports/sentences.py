@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from .fields import NUMBER, Field, as_number, numbers_in, plain_name, words_in
+from .fields import NUMBER, Field, as_number, numbers_in, plain_name
 from .vocabulary import (
     FUNCTION,
     HARD,
@@ -24,6 +24,7 @@ from .vocabulary import (
     SUBJECTS,
     SUSPECT,
     WEAK,
+    words_of,
 )
 
 MAX_SENTENCES = 30_000
@@ -56,9 +57,7 @@ class Known(NamedTuple):
     names: frozenset[str] = frozenset()
 
 
-_OF_NOISE = frozenset(
-    ["noise", "sigma", "std", "stddev", "clip", "clipping", "norm", "multiplier", "z", "c"]
-)
+_OF_NOISE = words_of("noise sigma std stddev clip clipping norm multiplier z c")
 
 
 def known_in(
@@ -78,12 +77,12 @@ def known_in(
     fields, noises, every, epochs = list(fields), set(), set(), 0.0
     for one in fields:
         # The numbers of a sentence do not confirm themselves.
-        said = isinstance(one.value, str) and as_number(one.value) is None
+        said = isinstance(one.value, str) and one.number is None
         numbers = set() if said else {float(each) for each in numbers_in(one.value)}
         every |= numbers
-        if words_in(one.place) & _OF_NOISE:
+        if one.place_words & _OF_NOISE:
             noises |= numbers
-        if words_in(one.name) & {"epoch", "epochs"} and as_number(one.value):
+        if one.words & {"epoch", "epochs"} and one.number:
             epochs = max(epochs, *numbers)
     rounds = float(facts.get("rounds") or unknown)
     rate = facts.get("sampling_probability")
@@ -167,30 +166,14 @@ def _plain(text: str) -> str:
 
 
 _NOISE = frozenset(["noise", "multiplier", "sigma", "std", "stddev", "clip", "clipping", "norm"])
-_STEPS = frozenset(
-    [
-        "step",
-        "steps",
-        "iter",
-        "iters",
-        "iteration",
-        "iterations",
-        "update",
-        "updates",
-        "round",
-        "rounds",
-        "it",
-    ]
-)
+_STEPS = words_of("step steps iter iters iteration iterations update updates round rounds it")
 _EPOCHS = frozenset(("epoch", "epochs"))
 _EPSILON = frozenset(("epsilon", "eps"))
 _COUNTERS = _STEPS | _EPOCHS
 _SETTINGS = NEUTRAL | QUALIFIERS | PROGRESS
 _NAMED = _NOISE | _STEPS | _EPOCHS | _EPSILON
 _ANY = frozenset(("delta", "alphas", "orders", "order", "alpha"))
-_COUNTED = frozenset(
-    ["run", "trial", "seed", "fold", "model", "attempt", "rank", "process", "gpu", "node"]
-)
+_COUNTED = words_of("run trial seed fold model attempt rank process gpu node")
 _INDEXED = frozenset(["client", "user", "server", "worker", "seed"])
 _ORDER = frozenset(("shuffle", "shuffled", "shuffles", "shuffling"))
 _RUNS = frozenset(["two", "three", "four", "five"]) | frozenset(

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...relations import Unit
 from . import batches, words
-from .counts import EPOCHS
 from .draft import Draft, tiny
-from .fields import Field, as_flag, as_number, empty, of_a_test, value_words, words_in
-
-
-def _set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+from .fields import Field, of_a_test
+from .vocabulary import words_of
 
 
 class Stem(NamedTuple):
@@ -40,7 +36,7 @@ class Stem(NamedTuple):
     why: str
 
 
-_SHOWN = _set(
+_SHOWN = words_of(
     "log logging logs eval evaluation val valid validation test save saving checkpoint checkpoints"
     " ckpt print display report plot viz vis wandb tensorboard path dir file name version url image"
     " images cache tokenizer generation generate decoding metric metrics summary early stopping"
@@ -52,19 +48,19 @@ STEMS = (
     Stem(
         "noise_multiplier",
         re.compile(r"(?:un)?clip"),
-        _set(
+        words_of(
             "type mode method style fn function strategy norm l2 flat ghost enable enabled use"
             " gradient gradients grad grads value bound threshold sample example record user client"
             " update updates per dp max by in with is do should apply num no skip none norms decay"
             " schedule scheduler adaptive quantile target"
         ),
-        _SHOWN | _set("model vit text embed embedding embeddings score ppo range reward ratio"),
+        _SHOWN | words_of("model vit text embed embedding embeddings score ppo range reward ratio"),
         "concerns the clip and is not understood here",
     ),
     Stem(
         "noise_multiplier",
         re.compile(r"(?:n?on|un|anti)?(?:l|c)?dp(?:sgd)?$|(?:non|un)?priva|differential|opacus"),
-        _set(
+        words_of(
             "accountant accounting engine mode type mechanism algorithm method library framework"
             " backend seed generator secure rng budget epsilon eps delta target level unit notion"
             " guarantee definition alphas orders poisson sampling clip clipping noise multiplier"
@@ -79,7 +75,7 @@ STEMS = (
             " notes note comment description order release released conversion composition"
             " tolerance error upper lower"
         ),
-        _SHOWN | _set("parallel ddp zero fsdp tp pp mesh repo repository host ip"),
+        _SHOWN | words_of("parallel ddp zero fsdp tp pp mesh repo repository host ip"),
         "concerns privacy and is not understood here",
     ),
     Stem(
@@ -88,9 +84,9 @@ STEMS = (
             r"steps?$|rounds?$|epochs?$|iters?$|iterations?$|updates$|restart|reset|abort|unaccounted"
             r"|uncounted|truncated|crash|attempts?$|continued"
         ),
-        _set(""),
+        words_of(""),
         _SHOWN
-        | _set(
+        | words_of(
             "every per freq frequency interval intervals size patience decay annealing milestones"
             " accumulation accumulate accum acc cosine warm momentum timeout local inner client"
             " clients diffusion sampling inference batches batch ppo horizon unroll rollout"
@@ -107,7 +103,7 @@ STEMS = (
             r"(?:sub|re|over|up|under)?sampl(?:e|ed|er|ing)$|batch$|poisson|replacement$|copies$"
             r"|copy$|duplicat|repeat|repeats$|balanced$"
         ),
-        _set(
+        words_of(
             "size sizes type mode method scheme strategy rate probability ratio fraction seed use"
             " enable enabled physical max micro train training num total virtual logical expected"
             " effective lot per device gpu node core epoch first norm random uniform distributed"
@@ -119,7 +115,7 @@ STEMS = (
             " kind population records record in fit level bound step gather public"
         ),
         _SHOWN
-        | _set(
+        | words_of(
             "audio every voice negative negatives temperature weights down image stable prompt"
             " top text"
             " penalty no_repeat ngram beam noise frequency calibration interpolate mel window hz"
@@ -134,26 +130,22 @@ _STRONG = re.compile(
     r"restart|reset|abort|unaccounted|uncounted|truncated$|crash|continued$"
     r"|copies$|duplicat|oversampl|replacement$|balanced$|subsample$|percent"
 )
-_OTHER_STRONG = _set(
+_OTHER_STRONG = words_of(
     "warm cosine lr scheduler max timeout download connection optimizer hidden policy loss weight"
     " weights image text augment augmentation tree trees xgboost boosting metric accuracy acc"
 )
 
-_COUNTERS = _set(
+_COUNTERS = words_of(
     "step steps epoch epochs iteration iterations iter iters round rounds update updates global"
     " current last final best completed done total actual num n max finished trained at server"
     " number of training train run opt optimizer planned executed performed ran state trainer"
     " logged logical budget expected start grad gradient"
 )
 """Words of numbers that count a run while it goes, and count against it only if larger."""
-_EPOCH = {"epoch", "epochs"}
-_KNOWN_NAMES = {*words.NOISE, *words.UNCLEAR, *words.EPSILON, *words.DELTA, *words.ROUNDS}
-_KNOWN_NAMES |= {*words.STEPS, *words.RATE, *words.PER_EPOCH, *words.CLIENT_RATE, *words.COHORT}
-_KNOWN_NAMES |= {*words.POPULATION, *words.BATCH, *words.RECORDS, *words.CLIPS, *EPOCHS}
-_KNOWN_NAMES |= {"num_steps_per_round", "sampled_clients", "logged_rounds", "printed_rate"}
-_OF_RECORDS = {"sampling_probability"}
+_KNOWN_NAMES = words.KNOWN | {"num_steps_per_round", "sampled_clients", "logged_rounds"}
+_KNOWN_NAMES |= {"printed_rate"}
 
-_SAID = _set(
+_SAID = words_of(
     "true yes on enabled enable active sgd adam adamw dp dpsgd ldp cdp gaussian central local"
     " opacus tensorflow tf jax pytorch torch record example sample user client level rdp prv gdp"
     " pld moments analytical zcdp accountant renyi strong high add remove engine make private"
@@ -165,71 +157,63 @@ _SAID = _set(
     " subject"
 )
 """Words of a value that says how contributions are made private or clipped."""
-_SWITCH = _set("use enable enabled apply active on is with training mode train make run")
+_SWITCH = words_of("use enable enabled apply active on is with training mode train make run")
 
 
 def check(draft: Draft) -> None:
     """Ask for the facts that a field puts in doubt by the stem of its name."""
-    if not draft.facts.get("noise_multiplier") and "rounds" not in draft.facts:
+    if not draft.noise and "rounds" not in draft.facts:
         return
-    of_clients = draft.facts.get("unit") is Unit.CLIENT
     for one in draft.fields.unread():
-        off = empty(one.value) or as_flag(one.value) is False
-        if off or of_a_test(one) or one.name in _KNOWN_NAMES:
+        if one.empty or one.flag is False or of_a_test(one) or one.name in _KNOWN_NAMES:
             continue
-        for stem in STEMS:
-            if of_clients and stem.fact in _OF_RECORDS:
-                continue
-            if _in_doubt(one, stem, draft, of_clients=of_clients):
-                batches.doubt(draft, stem.fact, f"{one} {stem.why}")
-                break
+        stem = next((stem for stem in STEMS if _in_doubt(one, stem, draft)), None)
+        if stem is not None:
+            batches.doubt(draft, stem.fact, f"{one} {stem.why}")
 
 
-def _in_doubt(one: Field, stem: Stem, draft: Draft, *, of_clients: bool) -> bool:
-    named = words_in(one.name)
-    if stem.fact in _OF_RECORDS and as_number(one.value) == 1:
+def _in_doubt(one: Field, stem: Stem, draft: Draft) -> bool:
+    if stem.fact == "sampling_probability" and (draft.of_clients or one.number == 1):
         return False
-    stems = {word for word in named if stem.begins.match(word)}
+    stems = {word for word in one.words if stem.begins.match(word)}
+    if not stems:
+        return False
     # Some words are about privacy wherever they are.
-    strong = any(map(_STRONG.match, named)) and not words_in(one.place) & _OTHER_STRONG
-    if strong and stems:
+    if any(map(_STRONG.match, one.words)) and not one.place_words & _OTHER_STRONG:
         return True
-    if not stems or words_in(one.place) & stem.elsewhere:
+    if one.place_words & stem.elsewhere:
         return False
     if stem.fact == "rounds":
-        return _counts_more(one, named, draft, of_clients=of_clients)
-    if named - stems - stem.known:
+        return _counts_more(one, draft)
+    others = one.words - stems
+    if others - stem.known:
         return True
     # A bare switch says yes, or how; any other text may limit it.
-    number = as_number(one.value) is not None or as_flag(one.value) is not None
-    switch = named - stems <= _SWITCH or bool(stems & {"clip", "clipping"})
-    if number or not switch or not isinstance(one.value, str):
-        return False
-    return stem.fact == "noise_multiplier" and not value_words(one) <= _SAID
+    plain = one.number is not None or one.flag is not None or not isinstance(one.value, str)
+    switch = others <= _SWITCH or bool(stems & {"clip", "clipping"})
+    return stem.fact == "noise_multiplier" and switch and not plain and not one.said <= _SAID
 
 
 _WHOLE = re.compile(r"(?<![\w.])\d{1,12}(?![\w.])")
 
 
-def _counts_more(one: Field, named: set[str], draft: Draft, *, of_clients: bool) -> bool:
+def _counts_more(one: Field, draft: Draft) -> bool:
     """Return whether a field may count steps beyond those of the file."""
-    if of_clients and not named & {"round", "rounds"}:
+    named, rounds, number = one.words, draft.rounds, one.number
+    if draft.of_clients and not named & {"round", "rounds"}:
         return False
-    if as_flag(one.value) is not None and not isinstance(one.value, int | float):
+    if one.flag is not None and not isinstance(one.value, int | float):
         return bool(named & {"restart", "restarted", "reset"})
-    rounds: float | None = draft.facts.get("rounds")
-    number = as_number(one.value)
     if not named <= _COUNTERS or rounds is None:
         return number is None or number > 0
     # A text such as 1000/1800 counts by its largest number.
-    numbers = [float(each) for each in _WHOLE.findall(str(one.value))] if number is None else []
-    most = max(numbers, default=0.0) if number is None else float(number)
-    if named & {"start"} and most > 1:
+    numbers = map(float, _WHOLE.findall(str(one.value)) if number is None else [number])
+    most = max(numbers, default=0.0)
+    if "start" in named and most > 1:
         return True
-    if not named & _EPOCH:
-        return most > rounds
-    rate: float = draft.facts.get("sampling_probability") or math.inf
-    return 0.99 * (most - 1) / rate > rounds
+    if named & {"epoch", "epochs"}:
+        most = 0.99 * (most - 1) / (draft.rate or math.inf)
+    return bool(most > rounds)
 
 
 _SEVERAL: tuple[set[str], ...] = ({"seeds"}, {"folds"}, {"trials"}, {"cv"}, {"bagging"}, {"hpo"})
@@ -237,97 +221,109 @@ _SEVERAL += ({"num", "models"}, {"n", "models"}, {"ensemble"}, {"n", "estimators
 _SEVERAL += ({"population", "based"}, {"completions"}, {"cron"}, {"cronjob"}, {"best", "of"})
 _SEVERAL += ({"sweep", "id"}, {"parent", "run"}, {"trained", "models"}, {"candidates"})
 _SEVERAL += ({"budget", "renewal"}, {"retraining"}, {"parallelism"}, {"nested", "cv"}, {"tuning"})
-_LISTS = _set("lr learning_rate lrs learning_rates weight_decay momentum dropout hidden_dim")
+_LISTS = words_of("lr learning_rate lrs learning_rates weight_decay momentum dropout hidden_dim")
 _RUNS = re.compile(r"(?:^|[._])(?:runs|trials|seeds|folds|experiments|replicates|models)\[1\]")
 _CRON = re.compile(r"(?:[\d*/,-]+ ){4}[\d*/,-]+|@(?:daily|hourly|weekly|monthly)")
-_MIXING = _set(
+_MIXING = words_of(
     "mixup cutmix gnn gcn graphsage gat contrastive infonce simclr ntxent supcon triplet moco byol"
     " manifoldmix"
 )
 _OUT = re.compile(r"publish|releas|export|raw$|expos|shar(?:e|ed|ing)$|dump|upload")
-_RELEASED = _set(
+_RELEASED = words_of(
     "logits gradients gradient grads grad features embeddings activations updates statistics"
     " predictions scores histogram histograms labels representations votes hessian"
 )
 _SAVED = {"save", "saved", "log", "logged", "store", "write"}
 _SINGLE = {"sample", "example", "record", "unclipped"}
-_BEGUN_AGAIN = _set("resumed restarted continued interrupted preempted requeued truncated aborted")
+_BEGUN_AGAIN = words_of(
+    "resumed restarted continued interrupted preempted requeued truncated aborted"
+)
 _UNWEIGHTED = {"uniform", "user", "users", "none", "equal", "constant", "no", "unweighted"}
 _FOLLOWS_DATA = re.compile(r"(?:^|_)(?:stop|until|halt)_(?:when|if|on|at|once)_")
 
 
 def others(draft: Draft) -> None:
     """Ask about several runs, other releases, records that are mixed, and another epsilon."""
-    claim, of_clients = draft.facts.get("epsilon"), draft.facts.get("unit") is Unit.CLIENT
+    claim = draft.facts.get("epsilon")
     for one in draft.fields.every:
-        named, said = words_in(one.name), value_words(one)
-        if _RUNS.search(one.place) or _several(one, named, said):
+        if _RUNS.search(one.place) or _several(one):
             draft.ask("trials", f"{one}: how many runs were made on these data")
-        if one.name in words.EPSILON or named & {"epsilon", "eps"}:
+        if one.name in words.EPSILON or one.words & {"epsilon", "eps"}:
             _claim(draft, one, claim)
-        if one.name in ("accountant", "accounting") and said - _SAID:
-            batches.doubt(draft, "rounds", f"{one} is no accountant that is known here")
-        begun = ({"warm", "start"}, {"init", "from"}, {"tuned", "from"})
-        if any(named >= each for each in begun) and not empty(one.value):
-            batches.doubt(draft, "rounds", f"{one}: earlier steps on these data count too")
-        if one.name in ("poisson", "poisson_sampling") and said and as_flag(one.value) is None:
-            batches.doubt(draft, "sampling_probability", f"{one} is no plain answer")
-        if _FOLLOWS_DATA.search(one.name) and not empty(one.value):
-            batches.doubt(draft, "rounds", f"{one}: the number of steps may follow the data")
-        if one.place in draft.fields.used or of_a_test(one):
+        for fact, why in _by_name(one):
+            batches.doubt(draft, fact, f"{one}{why}")
+        if draft.fields.read(one) or of_a_test(one):
             continue
-        why = _not_clipped(one, named, said, of_clients=of_clients)
+        why = _of_clients(one) if draft.of_clients else _not_clipped(one)
         if why:
             batches.doubt(draft, "noise_multiplier", f"{one}: {why}")
-        again = named & {"status", "state", "phase"} and said & _BEGUN_AGAIN
-        if again:
+        if one.words & {"status", "state", "phase"} and one.said & _BEGUN_AGAIN:
             batches.doubt(draft, "rounds", f"{one}: other steps may count too")
 
 
-def _not_clipped(one: Field, named: set[str], said: set[str], *, of_clients: bool) -> str:
+_EARLIER: tuple[set[str], ...] = ({"warm", "start"}, {"init", "from"}, {"tuned", "from"})
+
+
+def _by_name(one: Field) -> Iterator[tuple[str, str]]:
+    """Yield the facts that a field puts in doubt by its whole name, each with the reason."""
+    if one.name in ("accountant", "accounting") and one.said - _SAID:
+        yield "rounds", " is no accountant that is known here"
+    if any(one.words >= each for each in _EARLIER) and not one.empty:
+        yield "rounds", ": earlier steps on these data count too"
+    if one.name in ("poisson", "poisson_sampling") and one.said and one.flag is None:
+        yield "sampling_probability", " is no plain answer"
+    if _FOLLOWS_DATA.search(one.name) and not one.empty:
+        yield "rounds", ": the number of steps may follow the data"
+
+
+def _of_clients(one: Field) -> str:
+    """Return why a client may contribute more than its clipped update; else empty."""
+    weighted = one.words & {"weighting", "weighted"} and not one.said & _UNWEIGHTED
+    if weighted and not one.empty and "uniform" not in one.words:
+        return "weights may change what a client contributes"
+    return ""
+
+
+def _not_clipped(one: Field) -> str:
     """Return why more than a clipped and noisy sum may be released; else empty."""
-    if of_clients:
-        weighted = named & {"weighting", "weighted"} and not said & _UNWEIGHTED
-        weighted = weighted and not empty(one.value) and "uniform" not in named
-        return "weights may change what a client contributes" if weighted else ""
+    named = one.words
     out = any(map(_OUT.match, named)) or (named & _SAVED and named & _SINGLE)
-    if out and named & _RELEASED and not empty(one.value):
+    if out and named & _RELEASED and not one.empty:
         return "something else than the noisy sums may be released"
     distilled = any(each.startswith(("distill", "teacher")) for each in named)
-    distilled = distilled and bool(one.value) and not as_number(one.value)
-    if distilled or _mixes(one, named | said, f"{one.name}_{'_'.join(sorted(said))}"):
+    if (distilled and one.value and not one.number) or _mixes(one):
         return "a record may enter by other ways than its clipped gradient"
-    per_record = one.name in ("per_sample", "per_example", "per_record")
-    if per_record and as_flag(one.value) is False:
+    if one.name in ("per_sample", "per_example", "per_record") and one.flag is False:
         return "the clip may not be one of each record"
     return ""
 
 
-def _several(one: Field, named: set[str], said: set[str]) -> bool:
-    number = as_number(one.value)
+def _several(one: Field) -> bool:
+    """Return whether a field counts or lists several runs."""
     if one.name in _LISTS and isinstance(one.value, list) and len({*map(str, one.value)}) > 1:
         return True
     if isinstance(one.value, str) and one.name in ("schedule", "cron", "interval"):
         return bool(_CRON.fullmatch(one.value.strip()))
-    if one.name == "kind" and said & {"cronjob", "cron"}:
+    if one.name == "kind" and one.said & {"cronjob", "cron"}:
         return True
-    if not any(named >= each for each in _SEVERAL) or empty(one.value):
-        return False
-    if isinstance(one.value, list) and len(one.value) == 1:
+    if one.empty or not any(one.words >= each for each in _SEVERAL):
         return False
     # A text such as 1-5 names several; one number counts.
-    return number is None or number > 1
+    single = isinstance(one.value, list) and len(one.value) == 1
+    return not single and (one.number is None or one.number > 1)
 
 
-def _mixes(one: Field, every: set[str], text: str) -> bool:
-    if empty(one.value) or words_in(one.name) & {"dataset", "data", "name", "project", "path"}:
+def _mixes(one: Field) -> bool:
+    """Return whether a field names a method that mixes records, or compares them."""
+    if one.empty or one.words & {"dataset", "data", "name", "project", "path"}:
         return False
-    return bool(every & _MIXING) or "info_nce" in text or "nt_xent" in text
+    text = f"{one.name}_{'_'.join(sorted(one.said))}"
+    return bool((one.words | one.said) & _MIXING) or "info_nce" in text or "nt_xent" in text
 
 
 def _claim(draft: Draft, one: Field, claim: float | None) -> None:
     """Ask for the epsilon if the file has another, larger one, or one of some units."""
-    number = as_number(one.value)
+    number = one.number
     privately = draft.about_the_run(one) and not tiny(one)
     if claim is None or not privately:
         return

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ...outputs import printable
-from .fields import Fields, as_number, plain_name, setting_name
+from .fields import Field, Fields, as_number, plain_name, setting_name
 from .words import BATCH, CLIPS, EPSILON, NOISE, RATE, STEPS, UNCLEAR
 
 _VALUES = {"values", "grid_search", "choices", "categories", "candidates", "options"}
@@ -24,31 +24,30 @@ def swept(fields: Fields) -> list[str]:
     """Return the settings for which a file gives several values to try, in words."""
     parts: dict[str, dict[str, Any]] = {}
     for one in fields.every:
-        parts.setdefault(one.place.rpartition(".")[0], {})[one.name] = one.value
-    method = next((one for one in fields.every if one.place == "method"), None)
-    search = method is not None and str(method.value).lower() in _SEARCHES
-    found: dict[str, str] = {}
-    for one in fields.every:
-        if one.name not in _SEARCHED:
-            continue
-        if isinstance(one.value, str) and _SPACE.match(one.value.strip()):
-            found[one.place] = one.value.strip()[:40]
-        elif isinstance(one.value, str) or {*plain_name(one.place).split("_")} & _PLACES:
-            found |= {one.place: tried} if (tried := _listed(one.value)) else {}
+        parts.setdefault(one.parent, {})[one.name] = one.value
+    found = {one.place: _listed_in(one) for one in fields.every if one.name in _SEARCHED}
+    search = next((str(one.value) for one in fields.every if one.place == "method"), "")
     for place, values in parts.items():
         outside, _, name = place.rpartition(".")
         # Katib names the setting beside its space.
         if plain_name(name) in ("feasible_space", "search_space"):
             place = name = str(parts.get(outside, {}).get("name", name))
-        if (search and place.startswith("parameters")) or setting_name(name) in _SEARCHED:
-            tried = _tried(values)
-            if tried:
-                found[place] = tried
-    return [printable(f"{place[-60:]}: {tried}") for place, tried in found.items()]
+        parameter = search.lower() in _SEARCHES and place.startswith("parameters")
+        if (parameter or setting_name(name) in _SEARCHED) and (tried := _tried(values)):
+            found[place] = tried
+    return [printable(f"{place[-60:]}: {tried}") for place, tried in found.items() if tried]
 
 
 _PLACES = {"matrix", "sweeper", "sweep", "grid", "search", "space", "loop", "tune", "tuner"}
 """Words of parts of a file whose lists are values to try."""
+
+
+def _listed_in(one: Field) -> str:
+    """Return the values to try of a setting that is one field; empty for other fields."""
+    if isinstance(one.value, str) and _SPACE.match(one.value.strip()):
+        return one.value.strip()[:40]
+    listed = isinstance(one.value, str) or one.place_words & _PLACES
+    return _listed(one.value) if listed else ""
 
 
 def _listed(value: Any) -> str:

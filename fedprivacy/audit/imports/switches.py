@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ...relations import Unit
 from .draft import Draft
-from .fields import Field, as_flag, as_number, empty, plain_name, value_words, words_in
+from .fields import Field, plain_name, words_in
 from .printed import without_privacy
 from .words import PRIVACY, SWITCHES
 
@@ -37,19 +36,19 @@ _WITHOUT = re.compile(
 
 def check(draft: Draft) -> None:
     """Ask for the noise if a field may change it, turn it off, or leave parts without it."""
-    if not draft.facts.get("noise_multiplier"):
+    if not draft.noise:
         return
     parts = _parts(draft)
     for one in draft.fields.every:
-        if one.place in draft.fields.used:
+        if draft.fields.read(one):
             continue
         why = _off(one, parts) or (_plain_mode(one) if draft.about_the_run(one) else "")
         named = one.place[-60:] if one.value == {} else str(one)
         if why:
             draft.lasting.append(f"{named}: {why}, whatever is stated")
-        elif draft.facts.get("unit") is not Unit.CLIENT:
+        elif not draft.of_clients:
             why = _changes(one, parts) or _leaves_out(one)
-        if not why and words_in(one.name) & _SPEAKS and without_privacy(str(one.value)[:2000]):
+        if not why and one.words & _SPEAKS and without_privacy(str(one.value)[:2000]):
             why = "it may say that privacy was off"
         if why:
             draft.ask("noise_multiplier", f"{named}: {why}")
@@ -59,51 +58,51 @@ def _parts(draft: Draft) -> dict[str, list[Field]]:
     """Return the fields of every part of a file, by the place of the part."""
     found: dict[str, list[Field]] = {}
     for one in draft.fields.every:
-        found.setdefault(re.sub(r"\[\d+\]$", "", one.place.rpartition(".")[0]), []).append(one)
+        found.setdefault(re.sub(r"\[\d+\]$", "", one.parent), []).append(one)
     return found
 
 
 def _set(one: Field, parts: dict[str, list[Field]]) -> bool:
     """Return whether a field is on: a value, or a part that is neither off nor constant."""
     if one.value != {}:
-        return not empty(one.value) and not value_words(one) & _CONSTANT
+        return not one.empty and not one.said & _CONSTANT
     inside = parts.get(one.place, [])
     off = (each for each in inside if each.name in SWITCHES)
-    if any(as_flag(each.value) is False for each in off):
+    if any(each.flag is False for each in off):
         return False
     kinds = [each for each in inside if each.name in ("type", "kind", "name", "mode", "schedule")]
-    return bool(inside) and not any(value_words(each) & _CONSTANT for each in kinds)
+    return bool(inside) and not any(each.said & _CONSTANT for each in kinds)
 
 
 def _changes(one: Field, parts: dict[str, list[Field]]) -> str:
-    words = words_in(one.name)
-    part = words_in(re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0].rpartition(".")[2]))
+    words = one.words
+    part = words_in(re.sub(r"\[\d+\]", "", one.part))
     follows = any(map(_CHANGES.match, words))
     if words & _LEARNING or not _set(one, parts):
         return ""
     about = words & (_PRIVATE | _CLIP) or words >= {"grad", "norm"}
-    if follows and about and as_number(one.value) != 1:
+    if follows and about and one.number != 1:
         return "it may change the noise or the clip of later steps"
     inside = part & (_NOISE | _CLIP) or (
         part <= _PRIVATE and part and words & {"dynamic", "adaptive"}
     )
-    if inside and (follows or words & _FOLLOWS) and as_number(one.value) != 1:
+    if inside and (follows or words & _FOLLOWS) and one.number != 1:
         return "it may change the noise of later steps"
     return ""
 
 
 def _leaves_out(one: Field) -> str:
-    words = words_in(one.name)
-    listed = isinstance(one.value, list | str) and as_flag(one.value) is None
+    words = one.words
+    listed = isinstance(one.value, list | str) and one.flag is None
     about = words & (_PRIVATE | _CLIP)
     left = bool(words & _BARE) or bool(words & _LEFT_OUT and about)
     left = left or (bool(about & _CLIP) and bool(words & {"no", "non"}))
     left = left or ("public" in words and bool(words & _MODEL))
-    if listed and left and not empty(one.value) and not value_words(one) & _CONSTANT:
+    if listed and left and not one.empty and not one.said & _CONSTANT:
         return "parts of the model may have no noise"
-    number = as_number(one.value)
+    number = one.number
     if words >= {"clip", "only"} or words >= {"clipping", "only"}:
-        on = as_flag(one.value) or (number is not None and number > 0)
+        on = one.flag or (number is not None and number > 0)
         return "steps that only clip have no noise" if on else ""
     return ""
 
@@ -117,19 +116,19 @@ _PLAIN = {"plain", "baseline", "vanilla", "cleartext", "unprotected"}
 
 def _plain_mode(one: Field) -> str:
     """Return why a field names a run that others are compared with, as ``mode: plain``."""
-    said = value_words(one)
+    said = one.said
     plain = said & _PLAIN and said <= _PLAIN | {"sgd", "training", "model", "run", "fedavg"}
-    named = words_in(one.name) & _MODES and not words_in(one.place) & _SHOWN
+    named = one.words & _MODES and not one.place_words & _SHOWN
     return "it may name a run without noise" if named and plain else ""
 
 
 def _off(one: Field, parts: dict[str, list[Field]]) -> str:
     """Return why a field names a run without privacy, or a part of one that turns it off."""
-    words = words_in(one.name)
+    words = one.words
     if one.value == {}:
         negated = words & _NEGATED and words & _PRIVATE and _set(one, parts)
         return "it may turn the noise off" if negated else ""
-    if words_in(one.place) & _OF_OTHERS or not words & (_NAMED | _PRIVATE):
+    if one.place_words & _OF_OTHERS or not words & (_NAMED | _PRIVATE):
         return ""
     texts = one.value if isinstance(one.value, list) else [one.value]
     for text in texts:

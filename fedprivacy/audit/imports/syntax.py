@@ -99,24 +99,32 @@ def _content(path: Path, text: bytes) -> Content:
     if isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list):
         values = _code(values["cells"])
         text, found = values.encode("utf-8", "replace"), Content("notebook", values)
-    # Settings that a program printed are inside a text, or inside the strings of a file.
-    if len(text) <= MAX_TEXT and (isinstance(values, str) or not about_privacy(values)):
-        shown = settings_in(text.decode("utf-8", "replace"))
-        if shown is not None and isinstance(values, dict) and isinstance(shown, dict):
-            # The rest of the file may be about clients, or turn the noise off.
-            return Content(found.kind, {**values, "command": shown})
-        if shown is not None:
-            return Content("printed settings", shown)
-        if isinstance(values, str):
-            tables = [rows for rows in tables_in(values) if about_privacy(rows)]
-            if len(tables) == 1:
-                return Content("table", tables[0] if len(tables[0]) > 1 else tables[0][0])
     if isinstance(values, dict) and about_privacy(values):
         # A command may replace a setting, and a log may say that a switch is off.
         values = {**values, **commands_inside(values)}
         if path.suffix.lower() in _LOGS:
             values |= warnings_of(text.decode("utf-8", "replace"))
+    # Settings that a program printed are inside a text, or inside the strings of a file.
+    elif len(text) <= MAX_TEXT and not (isinstance(values, list) and about_privacy(values)):
+        shown = _printed(found.kind, values, text.decode("utf-8", "replace"))
+        return shown or Content(found.kind, values)
     return Content(found.kind, values)
+
+
+def _printed(kind: str, values: Any, text: str) -> Content | None:
+    """Return the settings, or the only table, that a text shows; None if it shows none."""
+    shown = settings_in(text)
+    if isinstance(shown, dict) and isinstance(values, dict):
+        # The rest of the file may be about clients, or turn the noise off.
+        return Content(kind, {**values, "command": shown})
+    if shown is not None:
+        return Content("printed settings", shown)
+    if not isinstance(values, str):
+        return None
+    tables = [rows for rows in tables_in(values) if about_privacy(rows)]
+    if len(tables) != 1:
+        return None
+    return Content("table", tables[0] if len(tables[0]) > 1 else tables[0][0])
 
 
 def _documents(values: Any, depth: int = 0) -> Any:
@@ -333,43 +341,47 @@ def _table(text: bytes, name: str) -> Content | None:
     lines = [line for line in text.splitlines() if line.strip()]
     while lines and table.is_before_header(lines[0].decode("utf-8", "replace")):
         lines.pop(0)
+    header = _header(lines)
+    if header is None:
+        return None
+    separator, names, stated = header
+    if len(lines) > MAX_ROWS + 1:
+        unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
+    settings = {setting_name(each) for each in names}
+    epochs = {plain_name(each) for each in names} & {"epoch", "training_iteration"}
+    if epochs and settings & {"noise_multiplier", "sigma"} and len(lines) > 2:
+        unreadable(
+            name,
+            "rows are epochs of one run, and an epoch has many steps; write a row for each step "
+            "with a column round, or state the run: --noise-multiplier Z --rounds N",
+        )
+    decimal, rows = _decimal_comma(lines[1:], separator), []
+    for at, line in enumerate(lines[1:], start=2):
+        cells = table.split(line.decode("utf-8", "replace"), f"{name}, line {at}", separator)
+        if len(cells) != len(names):
+            # A line of a script may have a semicolon too.
+            if at == 2 or settings.isdisjoint(ABOUT):
+                return None
+            unreadable(f"{name}, line {at}", f"{len(cells)} cells under {len(names)} names")
+        values = zip(names, map(_cell, map(decimal, cells)), strict=True)
+        rows.append(stated | {key: value for key, value in values if key and value != ""})
+    if len({*names}) != len(names):
+        unreadable(name, "a column occurs twice")
+    return Content("table", turned(rows))
+
+
+def _header(lines: list[bytes]) -> tuple[str, list[str], dict[str, Any]] | None:
+    """Return a header's separator, its names, and its numbers for all rows; None for other text."""
     if len(lines) < 2 or len(lines[0]) > 4096:
         return None
     header = lines[0].decode("utf-8", "replace").strip()
     separator = table.separator_of(header)
     if separator is None:
         return None
-    names = [each.strip().strip('"') for each in header.split(separator)]
-    names, stated = headed(names)
-    decimal = _decimal_comma(lines[1:], separator)
+    names, stated = headed([each.strip().strip('"') for each in header.split(separator)])
     # A header consists of names. A line of text with a comma has other characters or no rows.
-    if not all(_NAME.fullmatch(each) for each in names if each) or not names[-1]:
-        return None
-    if len(lines) > MAX_ROWS + 1:
-        unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
-    plain = {plain_name(each) for each in names}
-    known = bool({setting_name(each) for each in names} & {*ABOUT})
-    noisy = {setting_name(each) for each in names} & {"noise_multiplier", "sigma"}
-    if plain & {"epoch", "training_iteration"} and noisy and len(lines) > 2:
-        unreadable(
-            name,
-            "rows are epochs of one run, and an epoch has many steps; write a row for each step "
-            "with a column round, or state the run: --noise-multiplier Z --rounds N",
-        )
-    rows = []
-    for at, line in enumerate(lines[1:], start=2):
-        cells = table.split(line.decode("utf-8", "replace"), f"{name}, line {at}", separator)
-        if len(cells) != len(names):
-            # A line of a script may have a semicolon too.
-            if at == 2 or not known:
-                return None
-            unreadable(f"{name}, line {at}", f"{len(cells)} cells under {len(names)} names")
-        cells = [decimal(cell) for cell in cells]
-        values = {key: _cell(cell) for key, cell in zip(names, cells, strict=True) if key}
-        rows.append(stated | {key: value for key, value in values.items() if value != ""})
-    if len({*names}) != len(names):
-        unreadable(name, "a column occurs twice")
-    return Content("table", turned(rows))
+    plain = names[-1] and all(_NAME.fullmatch(each) for each in names if each)
+    return (separator, names, stated) if plain else None
 
 
 _COMMA = re.compile(

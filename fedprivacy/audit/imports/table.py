@@ -28,6 +28,7 @@ from .content import as_type, json_of, lines_of, unreadable
 from .fields import as_flag, as_number, plain_name, words_in
 from .sentences import Known, is_clear, unclear_in
 from .trace import Origin, Rounds, Sampling, Trace, in_order, multiplier_of
+from .vocabulary import words_of
 
 KIND = "table of rounds"
 
@@ -72,20 +73,13 @@ ALIASES = {
 }
 """Other programs' names of columns, where a name has one meaning."""
 
-_DELICATE: tuple[str, ...] = (
-    "noise",
-    "sigma",
-    "std",
-    "stddev",
-    "clip",
-    "clipping",
-    "sampling",
-    "sampled",
-    "cohort",
+_DELICATE = words_of(
+    """
+    noise sigma std stddev clip clipping sampling sampled cohort population shares adjacency
+    missing mechanism distribution enabled disabled dp private local client site party group
+    optimizer layer phase laplace
+    """
 )
-_DELICATE += ("population", "shares", "adjacency", "missing", "mechanism", "distribution")
-_DELICATE += ("enabled", "disabled", "dp", "private", "local", "client", "site", "party", "group")
-_DELICATE += ("optimizer", "layer", "phase", "laplace")
 """Words of columns that may change the price of a round, so that they are never skipped."""
 
 

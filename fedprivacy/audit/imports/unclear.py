@@ -12,9 +12,8 @@ from typing import Any
 
 from ...sampling.scheme import TableScheme
 from . import words
-from .counts import EPOCHS
 from .draft import Claim, Draft, name_of, tiny
-from .fields import Field, absent, as_flag, as_number, empty, of_a_test, plain_name, words_in
+from .fields import Field, absent, of_a_test, plain_name
 from .passes import round_share
 from .sentences import Known, is_clear, known_in, unclear_in
 from .stems import STEMS as FAMILIES
@@ -27,9 +26,6 @@ LOOSE = 3.0
 MAX_LENGTH = 160
 """Longest part of a sentence that is quoted."""
 _NOISES = {*words.NOISE, *words.UNCLEAR}
-_KNOWN_NAMES = {*words.NOISE, *words.UNCLEAR, *words.EPSILON, *words.DELTA, *words.ROUNDS}
-_KNOWN_NAMES |= {*words.STEPS, *words.RATE, *words.PER_EPOCH, *words.CLIENT_RATE, *words.COHORT}
-_KNOWN_NAMES |= {*words.POPULATION, *words.BATCH, *words.RECORDS, *words.CLIPS, *EPOCHS}
 
 
 def of_draft(draft: Draft, stated: Stated, claim: Claim) -> list[str]:
@@ -44,7 +40,7 @@ def of_draft(draft: Draft, stated: Stated, claim: Claim) -> list[str]:
         facts.setdefault(name, getattr(stated, name))
     if isinstance(stated.sampling, TableScheme):
         facts["sampling_probability"] = round_share(stated.sampling)
-    drawn = name_of(stated.sampling) or draft.facts.get("sampling")
+    drawn = name_of(stated.sampling) or draft.sampling
     every, own = draft.fields.every, draft.facts.get("epsilon")
     known = known_in(every, facts, judged and LOOSE * judged)
     # Opacus replaces a loader that shuffles by one that draws Poisson batches.
@@ -67,7 +63,7 @@ def _entries(draft: Draft, known: Known) -> list[str]:
     return [*_elsewhere(draft), *(each for each in found if not _is_quoted(each, quoted))]
 
 
-_PASSES = {*words.STEPS, *EPOCHS, *words.ROUNDS}
+_PASSES = {*words.STEPS, *words.EPOCHS, *words.ROUNDS}
 
 
 def _known_part(one: Field) -> bool:
@@ -82,33 +78,32 @@ _AMBIGUOUS = {"uniform", "random", "iid", "sampler", "sampling", "batch", "defau
 
 def _elsewhere(draft: Draft) -> list[str]:
     """Return fields that a reader knows by name, but whose place or text it does not."""
-    used = draft.fields.used.values()
-    found = [one for one in used if one.name in _NOISES and not draft.about_the_run(one)]
-    found += [
-        one
-        for one in used
-        if one.name in words.SAMPLING
-        and isinstance(one.value, str)
-        and draft.about_the_run(one)
-        and words.sampling_in(one.value) is None
-        and not {*_words(one.value)} <= _AMBIGUOUS
-    ]
-    found += [
-        one
-        for one in used
-        if words_in(one.name) & {"clip", "clipping"}
-        and isinstance(one.value, str)
-        and as_number(one.value) is None
-        and not _restates(one, Known())
-        and as_flag(one.value) is None
-    ]
+    found: list[Field] = []
+    for strange in (_other_noise, _other_sampling, _other_clip):
+        found += [one for one in draft.fields.used.values() if strange(draft, one)]
     found = [one for one in found if one != draft.shuffles]
-    found += [
-        one
-        for one in draft.fields.every
-        if one.name in _PASSES and not draft.about_the_run(one) and not _known_part(one)
-    ]
-    return [str(one) for one in found if not empty(one.value) or as_number(one.value) == 0]
+    found += [one for one in draft.fields.every if _other_steps(draft, one)]
+    return [str(one) for one in found if not one.empty or one.number == 0]
+
+
+def _other_noise(draft: Draft, one: Field) -> bool:
+    return one.name in _NOISES and not draft.about_the_run(one)
+
+
+def _other_sampling(draft: Draft, one: Field) -> bool:
+    if one.name not in words.SAMPLING or not isinstance(one.value, str):
+        return False
+    unknown = words.sampling_in(one.value) is None and not {*_words(one.value)} <= _AMBIGUOUS
+    return unknown and draft.about_the_run(one)
+
+
+def _other_clip(draft: Draft, one: Field) -> bool:
+    text = isinstance(one.value, str) and one.number is None and one.flag is None
+    return bool(text and one.words & {"clip", "clipping"}) and not _restates(one, Known())
+
+
+def _other_steps(draft: Draft, one: Field) -> bool:
+    return one.name in _PASSES and not draft.about_the_run(one) and not _known_part(one)
 
 
 _NAMED = re.compile(r"'?[-\s\"'\\]*([A-Za-z][\w.-]{2,60})[\"'\\]*\s?[=:]")
@@ -130,11 +125,11 @@ def _spent(draft: Draft, judged: float | None) -> list[str]:
     return [
         str(one)
         for one in draft.fields.every
-        if words_in(one.name) & {"epsilon", "eps"}
-        and not words_in(one.place) & _PLANNED
+        if one.words & {"epsilon", "eps"}
+        and not one.place_words & _PLANNED
         and draft.about_the_run(one)
         and not tiny(one)
-        and (as_number(one.value) or 0.0) > LOOSE * judged
+        and (one.number or 0.0) > LOOSE * judged
     ]
 
 
@@ -156,7 +151,7 @@ def name_is_clear(name: str) -> bool:
 
 def _part(one: Field) -> str:
     """Return the name of the part of a file that a field is in; empty for the whole file."""
-    return re.sub(r"\[\d+\]", "", one.place.rpartition(".")[0]).rpartition(".")[2]
+    return re.sub(r"\[\d+\]", "", one.parent).rpartition(".")[2]
 
 
 def _words(name: str) -> list[str]:
@@ -198,11 +193,11 @@ _NOT_SWITCHES = (
 
 def _is_clear(one: Field, known: Known) -> bool:
     """Return whether a field is understood, or known to be about something else."""
-    if {*_words(one.name)} & {"mean", "std"} and words_in(one.place) & OF_DATA:
+    if {*_words(one.name)} & {"mean", "std"} and one.place_words & OF_DATA:
         return True
-    if one.name in _NOISES and as_number(one.value) not in (None, known.noise):
+    if one.name in _NOISES and one.number not in (None, known.noise):
         return known.noise is None
-    if one.name in _KNOWN_NAMES or isinstance(one.value, dict) or absent(one.value):
+    if one.name in words.KNOWN or isinstance(one.value, dict) or absent(one.value):
         return True
     named = _words(one.name)
     if not named:
@@ -214,7 +209,7 @@ def _is_clear(one: Field, known: Known) -> bool:
     families = [each for each in FAMILIES if any(map(each.begins.match, named))]
     if families:
         # ``stems`` has looked at it, or it is about another part of the program.
-        return all(_fits(each, named, words_in(one.place)) for each in families)
+        return all(_fits(each, named, one.place_words) for each in families)
     # ``_spent`` and ``stems`` look at every epsilon.
     if {*named} & {"epsilon", "eps"}:
         return True
@@ -224,11 +219,11 @@ def _is_clear(one: Field, known: Known) -> bool:
 
 def _follows_data(one: Field, named: list[str]) -> bool:
     """Return whether a field may depend on the data, or release more of them, by known words."""
-    said, place = {*_words(str(one.value)[:80])}, words_in(one.place)
+    said, place = {*_words(str(one.value)[:80])}, one.place_words
     if "pretrained" in named and {*named} & _SOURCES:
         return True
     saved = {*named} & {"save", "export", "dump", "log"} and {*named} & _OUTPUTS
-    if (saved and as_flag(one.value)) or (place & {"stop", "halt"} and place & {"when", "if"}):
+    if (saved and one.flag) or (place & {"stop", "halt"} and place & {"when", "if"}):
         return True
     trained = bool(said & {"train", "training"})
     return trained and ({"early", "stopping"} <= place or "from" in named)
@@ -236,17 +231,17 @@ def _follows_data(one: Field, named: list[str]) -> bool:
 
 def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     # A part that is off changes no fact, if it is no switch of privacy. One of a kind is one run.
-    off = as_flag(one.value) is False or as_number(one.value) == 0
-    denied = as_flag(one.value) is False and (
-        words_in(one.place) & {"no", "without", "disable", "disabled", "off", "false", "adaptive"}
+    off = one.flag is False or one.number == 0
+    denied = one.flag is False and (
+        one.place_words & {"no", "without", "disable", "disabled", "off", "false", "adaptive"}
     )
     others = {*named} & _OTHERS or denied
     off = off and bool(not {*_words(one.place)} & _NOT_SWITCHES or others)
-    single = as_number(one.value) == 1 or (isinstance(one.value, list) and len(one.value) == 1)
+    single = one.number == 1 or (isinstance(one.value, list) and len(one.value) == 1)
     if off or ({*named} & (_COUNTS | COUNTING) and single):
         return True
     if one.name in ("t", "num_batches"):
-        return known.rounds >= (as_number(one.value) or math.inf)
+        return known.rounds >= (one.number or math.inf)
     shown = of_a_test(one) or bool({*_words(one.place)} & SHOWN)
     if not _name_is_clear(one, named, shown=shown):
         return _restates(one, known)
@@ -263,11 +258,11 @@ def _fits(family: Stem, named: list[str], place: set[str]) -> bool:
 
 def _restates(one: Field, known: Known) -> bool:
     """Return whether a text has only words that restate settings, such as mechanism: gaussian."""
-    if not isinstance(one.value, str) or as_number(one.value) is not None:
+    if not isinstance(one.value, str) or one.number is not None:
         return False
-    if one.name in ("accountant", "accounting") and as_flag(one.value) is None:
+    if one.name in ("accountant", "accounting") and one.flag is None:
         return {*_words(one.value)} <= _ACCOUNTANTS
-    if as_flag(one.value) is not None or {*_words(one.value)} <= _BARE:
+    if one.flag is not None or {*_words(one.value)} <= _BARE:
         return False
     if {*_words(one.value)} <= _CONSTANT:
         return bool({*_words(one.name)} & _KINDS)
@@ -299,19 +294,19 @@ def _name_is_clear(one: Field, named: list[str], *, shown: bool) -> bool:
     # A name such as type completes the name of its part.
     place = _part(one)
     parent = _words(place)
-    if plain_name(place) in _KNOWN_NAMES:
+    if plain_name(place) in words.KNOWN:
         return True
     if any(word in SUBJECTS for word in parent):
         return all(map(_is_known, parent))
     if parent and words.PRIVACY & {*parent}:
-        return as_flag(one.value) is True and {*named} <= words.SWITCHES
+        return one.flag is True and {*named} <= words.SWITCHES
     return False
 
 
 def _value_is_clear(one: Field, named: list[str], known: Known) -> bool:
     if "seed" in named:
-        return as_number(one.value) is not None or bool(_SEED.match(str(one.value)))
-    if {*named} & SHOWN or ("order" in named and words_in(one.place) & {"model", "layer", "net"}):
+        return one.number is not None or bool(_SEED.match(str(one.value)))
+    if {*named} & SHOWN or ("order" in named and one.place_words & {"model", "layer", "net"}):
         return True
     if {*named} & {"state", "status"} and {*_words(str(one.value)[:80])} <= _ENDED:
         return True

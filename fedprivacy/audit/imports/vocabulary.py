@@ -212,9 +212,7 @@ COUNTING = words_of(
 )
 """Words that are harmless only next to one of ``SHOWN``."""
 
-OF_DATA = frozenset(
-    ("init", "initializer", "initialization", "transform", "transforms", "normalize")
-)
+OF_DATA = words_of("init initializer initialization transform transforms normalize")
 """Words of the start of a model, and of the preparation of its data."""
 
 FUNCTION = words_of(
@@ -292,23 +290,8 @@ HARD = words_of(
 )
 """Words that may change the meaning of any sentence about a run."""
 
-NEGATIONS = frozenset(
-    (
-        "cannot",
-        "false",
-        "neither",
-        "never",
-        "no",
-        "non",
-        "none",
-        "nor",
-        "not",
-        "nothing",
-        "null",
-        "off",
-        "without",
-    )
-)
+NEGATIONS = words_of("cannot false neither never no non none nor not null off without")
+NEGATIONS |= {"nothing"}
 """Words that turn a sentence around."""
 
 STRONG = re.compile(

@@ -14,8 +14,9 @@ from typing import Any
 
 from ...relations import Adjacency, Unit
 from .draft import Draft, refuse_unauditable
-from .fields import Field, Fields, as_flag, as_number, plain_name
+from .fields import Field, Fields, plain_name
 from .trace import Sampling
+from .vocabulary import words_of
 
 NOISE: tuple[str, ...] = ("noise_multiplier", "noise_mult", "dp_noise_multiplier", "dp_noise_mult")
 NOISE += ("server_noise_multiplier", "target_noise_multiplier")
@@ -40,6 +41,8 @@ RATE: tuple[str, ...] = ("sampling_probability", "sample_rate", "sampling_rate",
 RATE += ("sample_prob", "sample_probability", "subsampling_rate", "subsample_rate", "sampling_q")
 RATE += ("subsampling_probability", "subsampling_ratio", "sampling_ratio", "sample_ratio")
 RATE += ("subsampling_prob", "sampling_fraction", "inclusion_probability")
+EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
+EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
 PER_EPOCH = ("rounds_per_epoch", "steps_per_epoch", "batches_per_epoch")
 CLIENT_RATE: tuple[str, ...] = ("client_sampling_rate", "client_sample_rate", "participation_rate")
 CLIENT_RATE += ("client_sampling_probability", "participation_probability", "client_fraction")
@@ -136,16 +139,16 @@ def settle(draft: Draft, name: str) -> None:
     _check_private(draft, name)
     known = draft.facts.get("unit")
     _spoken(draft, "unit", _UNIT, unit_in)
-    if known is None and draft.facts.get("unit") is Unit.CLIENT and not federated(draft.fields):
-        noise = draft.facts.get("noise_multiplier")
+    if known is None and draft.of_clients and not federated(draft.fields):
+        noise = draft.noise
         if noise:
             draft.ask("noise_multiplier", f"{noise} may be over the clip of one record of a client")
     _spoken(draft, "adjacency", _ADJACENCY, adjacency_in)
     _sampling(draft)
     _shares(draft)
     # The rounds of a tool that clips clients are the server's, whatever they are called.
-    settled = draft.facts.keys() | {question.name for question in draft.questions}
-    if draft.facts.get("unit") is Unit.CLIENT and "rounds" not in settled:
+    settled = draft.facts.keys() | draft.asked
+    if draft.of_clients and "rounds" not in settled:
         draft.take("rounds", *ROUNDS, whole=True)
     draft.claims(EPSILON, DELTA)
 
@@ -167,28 +170,28 @@ def _called(fields: Fields, names: tuple[str, ...]) -> list[Field]:
         one
         for one in fields.every
         if one.name in ("type", "name", "method", "kind", "scheme", "strategy")
-        and plain_name(one.place.rpartition(".")[0].rpartition(".")[2]) in names
+        and plain_name(one.part) in names
     ]
     return [one for one in [*fields.all(*names), *inside] if isinstance(one.value, str)]
 
 
 def _sampling(draft: Draft) -> None:
-    known, asked = draft.facts.get("sampling"), "sampling" in {q.name for q in draft.questions}
+    known, asked = draft.sampling, "sampling" in draft.asked
     names = SAMPLING
-    if draft.facts.get("unit") is not Unit.CLIENT:
+    if not draft.of_clients:
         # Clients and the records of a client are drawn in different ways.
         names = tuple(each for each in names if "client" not in each and "cohort" not in each)
     _spoken(draft, "sampling", names, sampling_in)
-    flags = {as_flag(one.value) for one in draft.fields.all("poisson_sampling", "poisson")}
-    if flags == {True} and known is None and not asked and not draft.facts.get("sampling"):
+    flags = {one.flag for one in draft.fields.all("poisson_sampling", "poisson")}
+    if flags == {True} and known is None and not asked and not draft.sampling:
         draft.know("sampling", Sampling.POISSON, "poisson sampling is set in the file")
 
 
 def _shares(draft: Draft) -> None:
     """Take the share or the size of a cohort, or the numbers from which the user can state it."""
-    unit, asked = draft.facts.get("unit"), {question.name for question in draft.questions}
+    unit, asked = draft.facts.get("unit"), draft.asked
     drawn = {"sampling_probability", "cohort", "rounds_per_epoch"}
-    if asked & {*drawn, "population"} or draft.facts.get("sampling") is Sampling.EVERYONE:
+    if asked & {*drawn, "population"} or draft.sampling is Sampling.EVERYONE:
         return
     if unit is Unit.CLIENT:
         _take_counts(draft)
@@ -198,11 +201,11 @@ def _shares(draft: Draft) -> None:
             draft.ask("sampling_probability", f"{one}, of clients or of a client's records?")
     if unit is Unit.CLIENT or federated(draft.fields) or draft.facts.keys() & drawn:
         return
-    if draft.facts.get("sampling") is Sampling.SHUFFLED:
+    if draft.sampling is Sampling.SHUFFLED:
         draft.take("rounds_per_epoch", *PER_EPOCH, whole=True)
     if _take_rate(draft, RATE) is None and draft.fields.has("q"):
-        noises = {one.place.rpartition(".")[0] for one in draft.fields.all(*NOISE, *UNCLEAR)}
-        if all(one.place.rpartition(".")[0] in noises for one in draft.fields.all("q")):
+        noises = {one.parent for one in draft.fields.all(*NOISE, *UNCLEAR)}
+        if all(one.parent in noises for one in draft.fields.all("q")):
             _take_rate(draft, ("q",))
     _suggest(draft, BATCH, RECORDS)
     _of_batches(draft)
@@ -211,7 +214,7 @@ def _shares(draft: Draft) -> None:
 def _of_batches(draft: Draft) -> None:
     """Take the batch and the number of records, if the file names the sampling that uses them."""
     batch, size = draft.suggested.get("cohort"), draft.suggested.get("population")
-    kind = draft.facts.get("sampling")
+    kind = draft.sampling
     if batch is None or size is None or batch > size or "sampling_probability" in draft.facts:
         return
     if kind in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
@@ -235,7 +238,7 @@ def _take_counts(draft: Draft) -> None:
 
 def _take_rate(draft: Draft, names: tuple[str, ...]) -> float | None:
     """Take a share; a sample rate of sound is none."""
-    values = {as_number(one.value) for one in draft.fields.all(*names) if draft.about_the_run(one)}
+    values = {one.number for one in draft.fields.all(*names) if draft.about_the_run(one)}
     if values and all(value is None or not 0 < value <= 1 for value in values):
         return None
     found: float | None = draft.take("sampling_probability", *names)
@@ -267,21 +270,24 @@ def _check_private(draft: Draft, name: str) -> None:
     """Refuse a run without noise: its noise is zero or empty, and no epsilon would need one."""
     every = [one for one in draft.fields.every if draft.about_the_run(one)]
     infinite = next((one for one in every if one.name in EPSILON and is_infinite(one.value)), None)
-    noise = draft.facts.get("noise_multiplier")
-    if infinite is not None and noise:
+    if infinite is not None and draft.noise:
         draft.ask_claim(f"{infinite} is no claim")
         draft.ask("noise_multiplier", f"{infinite} may turn the noise off")
         draft.lasting.append(f"{infinite} may turn the noise off, whatever is stated")
-    if noise is not None or draft.several.get("noise_multiplier"):
         return
-    empty = [one for one in every if one.name in NOISE and str(one.value).strip().lower() in _NONE]
-    empty += [one for one in every if one.name in (*NOISE, *UNCLEAR) and one.value is None]
-    goal = any(as_number(one.value) is not None for one in every if one.name in EPSILON)
-    said = [one for one in every if one.name in (*NOISE, *UNCLEAR) and one not in empty]
-    if said or goal or not (empty or infinite):
+    if draft.noise is not None or draft.several.get("noise_multiplier"):
+        return
+    noises = [one for one in every if one.name in (*NOISE, *UNCLEAR)]
+    empty = [one for one in noises if one.value is None or _says_none(one)]
+    goal = any(one.number is not None for one in every if one.name in EPSILON)
+    if len(empty) < len(noises) or goal or not (empty or infinite):
         return
     why = f"{infinite or empty[0]} states no noise, and no finite epsilon"
     refuse_unauditable(name, draft.tool, f"{why}: the run is not private as recorded")
+
+
+def _says_none(one: Field) -> bool:
+    return one.name in NOISE and str(one.value).strip().lower() in _NONE
 
 
 def unclear(fields: Fields) -> list[Field]:
@@ -289,9 +295,9 @@ def unclear(fields: Fields) -> list[Field]:
     # A text names a kind of noise, for example gaussian.
     named = fields.all(*UNCLEAR)
     if not named and private(fields) and not fields.has(*NOISE):
-        named = [one for one in fields.every if _of_noise({*one.name.split("_")})]
+        named = [one for one in fields.every if _of_noise(one.words)]
         fields.used |= {one.place: one for one in named}
-    return [one for one in named if isinstance(one.value, list) or as_number(one.value) is not None]
+    return [one for one in named if isinstance(one.value, list) or one.number is not None]
 
 
 def _of_noise(words: set[str]) -> bool:
@@ -319,6 +325,10 @@ CLIPS: tuple[str, ...] = ("max_grad_norm", "clip_norm", "clipping_norm", "l2_nor
 CLIPS += ("l2_clip", "norm_clip", "dp_clip", "dp_clip_norm", "clip_threshold", "dp_norm_clip")
 CLIPS += ("clipping_bound", "clip_bound", "clipping_threshold", "max_per_sample_grad_norm")
 
+KNOWN = {*NOISE, *UNCLEAR, *EPSILON, *DELTA, *ROUNDS, *STEPS, *EPOCHS, *RATE, *PER_EPOCH}
+KNOWN |= {*CLIENT_RATE, *COHORT, *POPULATION, *BATCH, *RECORDS, *CLIPS}
+"""Names that some reader takes for a fact."""
+
 
 def private(fields: Fields) -> bool:
     """Return whether a file says that it is about differential privacy.
@@ -332,23 +342,22 @@ def _says_so(fields: Fields) -> bool:
     words = _places(fields)
     if words & _STRONG or _texts(fields) & _SAID:
         return True
-    if fields.has(*EPSILON) and any(0 < share < 0.1 for share in _numbers(fields, DELTA)):
+    if fields.has(*EPSILON) and _share(fields, DELTA) < 0.1:
         return True
-    if fields.has(*UNCLEAR) and fields.has(*EPSILON):
+    if not fields.has(*UNCLEAR) or words & _GAMES:
+        return False
+    if fields.has(*EPSILON):
         # Tables of papers name the rate by its symbol.
-        return any(0 < share <= 1 for share in _numbers(fields, ("q",))) and not words & _GAMES
-    if fields.has(*UNCLEAR) and any(0 < share <= 1e-4 for share in _numbers(fields, DELTA)):
-        return not words & _GAMES
+        return _share(fields, ("q",)) <= 1
     # An accountant takes a noise, a rate and a number of steps.
-    accounted = fields.has(*STEPS) and any(0 < rate <= 1 for rate in _numbers(fields, RATE))
-    clipped = fields.has(*{*CLIPS} - {"max_grad_norm"})
-    return fields.has(*UNCLEAR) and (accounted or clipped) and not words & _GAMES
+    accounted = fields.has(*STEPS) and _share(fields, RATE) <= 1
+    return accounted or _share(fields, DELTA) <= 1e-4 or fields.has(*{*CLIPS} - {"max_grad_norm"})
 
 
-def _numbers(fields: Fields, names: tuple[str, ...]) -> list[float]:
-    """Return the numbers with one of these names, which are not marked as read."""
-    found = (as_number(one.value) for one in fields.every if one.name in names)
-    return [number for number in found if number is not None]
+def _share(fields: Fields, names: tuple[str, ...]) -> float:
+    """Return the least number above 0 with one of these names, which is not marked as read."""
+    numbers = (one.number for one in fields.every if one.name in names)
+    return min((number for number in numbers if number and number > 0), default=math.inf)
 
 
 def other_field(fields: Fields) -> bool:
@@ -362,7 +371,7 @@ def generative(fields: Fields) -> list[Field]:
     Such a model adds noise to data. The multiplier has another meaning there.
     """
     clips = {*CLIPS} - {"max_grad_norm"}
-    clipped = any(one.name in clips and as_number(one.value) is not None for one in fields.every)
+    clipped = any(one.name in clips and one.number is not None for one in fields.every)
     if clipped or _says_so(fields):
         return []
     told = [(one, plain_name(f"{one.place}.{_text(one)}")) for one in fields.every]
@@ -376,12 +385,11 @@ def generative(fields: Fields) -> list[Field]:
 
 def bare(fields: Fields) -> bool:
     """Return whether a file has a noise, and no clip, rate, epsilon, delta or word of privacy."""
-    others = {*CLIPS, *EPSILON, *DELTA}
-    others_than_noise = (one for one in fields.every if "noise" not in one.name)
-    words = {word for one in others_than_noise for word in _words_of(one)}
-    known = any(one.name in others for one in fields.every) or federated(fields)
-    rated = any(0 < rate <= 1 for rate in _numbers(fields, RATE))
-    return not known and not rated and not (words & (_STRONG | {"clip", "clipping", "private"}))
+    others = (one for one in fields.every if "noise" not in one.name)
+    words = {word for one in others for word in _words_of(one)}
+    known = federated(fields) or _share(fields, RATE) <= 1
+    known = known or any(one.name in (*CLIPS, *EPSILON, *DELTA) for one in fields.every)
+    return not known and not words & (_STRONG | {"clip", "clipping", "private"})
 
 
 def trains(fields: Fields) -> bool:
@@ -427,7 +435,7 @@ def federated(fields: Fields) -> bool:
         "accelerator", "devices", "gpus", "num_gpus", "machine_rank", "num_machines", "num_nodes"
     )
     for one in fields.every:
-        words = {*one.name.split("_")} - ({"nodes"} if machines else set())
+        words = one.words - ({"nodes"} if machines else set())
         # Boosting has rounds, and so has an epoch.
         words = words if words.isdisjoint(_OTHER_ROUNDS) else words - {"round", "rounds"}
         if isinstance(one.value, str):
@@ -439,16 +447,11 @@ def federated(fields: Fields) -> bool:
 
 _OTHER_ROUNDS = {"decimals", "digits", "epoch", "boost", "boosting", "stopping"}
 _ALGORITHMS = {"federated", "fedavg", "fedprox", "fedavgm", "fedsgd", "scaffold", "fedadam"}
-_FEDERATED = {"client", "clients", "server", "fl", "users", "silo", "silos", "site", "sites"}
-_FEDERATED |= {"party", "parties", "collaborators", "collaborator", "hospitals", "aggregator"}
-_FEDERATED |= {
-    "rounds",
-    "round",
-    "frac",
-    "aggregation",
-    "participants",
-    "nodes",
-    "guest",
-    "arbiter",
-}
+_FEDERATED = words_of(
+    """
+    client clients server fl users silo silos site sites party parties collaborators
+    collaborator hospitals aggregator rounds round frac aggregation participants nodes guest
+    arbiter
+    """
+)
 _FEDERATED |= {"supernodes", "cohort", *_ALGORITHMS}

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....relations import Observer, Unit
 from ..draft import Draft, refuse_unauditable
-from ..fields import Fields, as_number
+from ..fields import Fields
 from ..trace import Sampling
 from ..words import unclear
 from .base import Reader, named
@@ -40,7 +40,7 @@ def _read(fields: Fields, name: str) -> Draft:
     because = named(fields, "flwr", *_ROUNDS, *_SAMPLED)
     draft = Draft(fields, f"{KIND} (flwr 1.35 to 1.42), {because}")
     draft.take("rounds", *_ROUNDS, "num_rounds", whole=True)
-    logged, planned = fields.number("logged_rounds"), draft.facts.get("rounds")
+    logged, planned = fields.number("logged_rounds"), draft.rounds
     if logged is not None and logged != planned:
         plan = "" if planned is None else f" of the {planned} in its configuration"
         draft.ask("rounds", f"the log shows {logged:g} rounds{plan}; state those that ran")
@@ -115,7 +115,7 @@ def _cohort(draft: Draft) -> None:
     clients = draft.take("population", *_CLIENTS, whole=True)
     fraction, sampled = fields.number(*_FRACTION), fields.number(*_SAMPLED)
     fields.all("min_train_nodes", "min_fit_clients", "min_available_nodes", "min_available_clients")
-    minima = [as_number(one.value) for one in fields.all("min_train_nodes", "min_fit_clients")]
+    minima = [one.number for one in fields.all("min_train_nodes", "min_fit_clients")]
     least = max((value for value in minima if value is not None), default=2)
     if clients is not None and fields.has("sampled_clients"):
         drawn = draft.take("cohort", "sampled_clients", whole=True)

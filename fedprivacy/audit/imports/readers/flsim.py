@@ -12,7 +12,7 @@ from typing import Any
 
 from ....relations import Unit
 from ..draft import Draft, refuse_unauditable
-from ..fields import Fields, as_number
+from ..fields import Fields
 from ..words import unclear
 from .base import Reader, named
 
@@ -64,7 +64,7 @@ _PRIVATE_BASES = ("base_sync_dp_server", "base_sync_ftrl_server", "base_dp_clien
 
 def _check_bases(fields: Fields, draft: Draft, name: str) -> None:
     """Refuse settings of parts that add no noise."""
-    bases = {one.place.rpartition(".")[0]: str(one.value) for one in fields.all("base")}
+    bases = {one.parent: str(one.value) for one in fields.all("base")}
     for one in fields.every:
         part, _, last = one.place.rpartition(".")
         base = bases.get(part, _PRIVATE_BASES[0])
@@ -92,9 +92,9 @@ def _records(draft: Draft) -> Draft:
 
 def _epochs(fields: Fields) -> float | int | None:
     """Return the epochs next to ``users_per_round``; those of a client are local."""
-    parts = {one.place.rpartition(".")[0] for one in fields.all("users_per_round")}
-    epochs = [one for one in fields.all("epochs") if one.place.rpartition(".")[0] in parts]
-    found = {as_number(one.value) for one in epochs}
+    parts = {one.parent for one in fields.all("users_per_round")}
+    epochs = [one for one in fields.all("epochs") if one.parent in parts]
+    found = {one.number for one in epochs}
     return found.pop() if len(found) == 1 else None
 
 

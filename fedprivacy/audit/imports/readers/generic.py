@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..counts import EPOCHS, steps_of
+from ..counts import steps_of
 from ..draft import Draft
-from ..fields import Field, Fields, as_number
+from ..fields import Field, Fields
 from ..words import (
     BATCH,
     CLIENT_RATE,
     CLIPS,
     COHORT,
+    EPOCHS,
     NOISE,
     POPULATION,
     RECORDS,
@@ -52,17 +53,17 @@ def _read(fields: Fields, name: str) -> Draft:
         epochs, batch, size = (fields.number(*names) for names in (EPOCHS, BATCH, RECORDS))
         if epochs and batch and size and batch <= size and not fields.has(*STEPS):
             draft.ask("rounds", steps_of(epochs, batch / size))
-        if draft.facts.get("noise_multiplier") and bare(fields) and not fields.has(*STEPS):
+        if draft.noise and bare(fields) and not fields.has(*STEPS):
             why = "it names neither a clip norm nor privacy"
             draft.ask(
                 "noise_multiplier", f"{draft.facts['noise_multiplier']} in the file, but {why}"
             )
-        if draft.facts.get("noise_multiplier"):
+        if draft.noise:
             draft.inferred.append(
                 "noise_multiplier is read as the std of the noise in the sum over the clip norm"
             )
         return draft
-    if draft.facts.get("noise_multiplier"):
+    if draft.noise:
         draft.ask(
             "noise_multiplier",
             f"{draft.facts['noise_multiplier']} in the file may be of one client's share, of the "
@@ -71,7 +72,7 @@ def _read(fields: Fields, name: str) -> Draft:
     rounds = fields.number(*ROUNDS)
     count = "" if rounds is None else f"{rounds} rounds in the file; "
     why = f"{count}state the noisy sums that were released, with local steps if they are seen"
-    if draft.facts.get("noise_multiplier") != 0:
+    if draft.noise != 0:
         draft.ask("rounds", why)
     fields.all(*ROUNDS, *COHORT, *POPULATION, *CLIENT_RATE)
     return draft
@@ -83,7 +84,7 @@ def _readings(fields: Fields, found: list[Field]) -> str:
     which = ": which one is the noise of the sum? Each" if len(found) > 1 else ""
     why = f"{several}{which} may be a std, a variance, a scale or a multiplier"
     clip = fields.number(*CLIPS)
-    numbers = [number for one in found[:3] if (number := as_number(one.value)) is not None]
+    numbers = [number for one in found[:3] if (number := one.number) is not None]
     if clip is None or clip <= 0 or not numbers:
         return why
     stds = " or ".join(f"{number / clip:.6g}" for number in numbers)

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from ....relations import Unit
-from ..counts import EPOCHS, steps_of
+from ..counts import steps_of
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
-from ..words import EPSILON, NOISE, RECORDS, STEPS, federated, generative, says
+from ..words import EPOCHS, EPSILON, NOISE, RECORDS, STEPS, federated, generative, says
 from .base import Reader, named
 
 _TOOLS: dict[str, tuple[str, ...]] = {
@@ -47,23 +47,12 @@ def _recognises(kind: str, fields: Fields, data: Any) -> bool:
 def _read(kind: str, fields: Fields, name: str) -> Draft:
     library = kind.removesuffix(" settings")
     version = " (opacus 1)" if library == "Opacus" else ""
-    known = library != "DP-SGD"
     draft = Draft(fields, f"{kind}{version}, {named(fields, *_TOOLS[kind])}", anywhere=False)
-    noise = draft.take("noise_multiplier", "noise_multiplier")
-    if fields.has("sigma") and noise is None:
-        draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
-    elif noise is None:
-        target = fields.number(*EPSILON) is not None
-        computes = f"; {library if known else 'the library'} computes it from a target"
-        said = next((f", {one}" for one in fields.all(*NOISE)), "")
-        absent = f"it is no number in the file{said}"
-        draft.ask("noise_multiplier", absent + (computes if target and not said else ""))
-    if noise is not None and fields.has("target_epsilon"):
-        draft.inferred.append("the noise is noise_multiplier, not one computed from target_epsilon")
+    _noise(draft, "the library" if library == "DP-SGD" else library)
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", *STEPS, whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
-    if known:
+    if library != "DP-SGD":
         because = f"the unit is a record, because {library} clips its gradient"
         draft.know("unit", Unit.RECORD, because)
     poisson = fields.flag("poisson_sampling")
@@ -71,22 +60,42 @@ def _read(kind: str, fields: Fields, name: str) -> Draft:
         draft.know("sampling", Sampling.POISSON, "poisson_sampling is true")
     elif poisson is False:
         draft.know("sampling", Sampling.SHUFFLED, "poisson_sampling is false: the loader shuffles")
-    epochs, rate = fields.number(*EPOCHS), draft.facts.get("sampling_probability")
-    batch, size = fields.number("batch_size"), fields.number(*_SIZES)
-    # Opacus draws with one over the number of batches, which is this only if they are equal.
-    if rate is None and batch and size and batch <= size and size % batch == 0:
-        draft.facts["sampling_probability"] = batch / size
-        draft.facts["population"] = int(size)
-        draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
-    rate, steps = draft.facts.get("sampling_probability"), draft.facts.get("rounds")
-    if steps is None:
-        records = fields.number(*RECORDS)
-        share = batch / records if batch and records and batch <= records else rate
-        draft.ask("rounds", steps_of(epochs, rate or share))
+    _steps(draft)
     mode = fields.text("clipping", "grad_clip_mode")
     if mode not in ("", "flat", "per_layer", "ghost"):
         draft.ask("noise_multiplier", f"clipping = {mode[:30]} is not understood here")
     return draft
+
+
+def _noise(draft: Draft, library: str) -> None:
+    fields = draft.fields
+    noise = draft.take("noise_multiplier", "noise_multiplier")
+    if noise is not None:
+        if fields.has("target_epsilon"):
+            because = "the noise is noise_multiplier, not one computed from target_epsilon"
+            draft.inferred.append(because)
+    elif fields.has("sigma"):
+        draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
+    else:
+        target = fields.number(*EPSILON) is not None
+        said = next((f", {one}" for one in fields.all(*NOISE)), "")
+        computes = f"; {library} computes it from a target" if target and not said else ""
+        draft.ask("noise_multiplier", f"it is no number in the file{said}{computes}")
+
+
+def _steps(draft: Draft) -> None:
+    """Take the rate from the batch if the file has none, and ask for the steps that it lacks."""
+    fields = draft.fields
+    epochs = fields.number(*EPOCHS)
+    batch, size = fields.number("batch_size"), fields.number(*_SIZES)
+    # Opacus draws with one over the number of batches, which is this only if they are equal.
+    if draft.rate is None and batch and size and batch <= size and size % batch == 0:
+        draft.facts |= {"sampling_probability": batch / size, "population": int(size)}
+        draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
+    if draft.rounds is None:
+        records = fields.number(*RECORDS)
+        share = batch / records if batch and records and batch <= records else None
+        draft.ask("rounds", steps_of(epochs, draft.rate or share))
 
 
 READERS = tuple(Reader(kind, partial(_recognises, kind), partial(_read, kind)) for kind in _TOOLS)

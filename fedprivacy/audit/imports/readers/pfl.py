@@ -11,17 +11,16 @@ from typing import Any
 from ....relations import Unit
 from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
+from ..vocabulary import words_of
 from .base import Reader, named
 
 KIND = "pfl arguments"
 
-_MARKS = (
-    "central_privacy_mechanism",
-    "central_privacy_clip_bound",
-    "central_privacy_clipping_bound",
-    "central_epsilon",
-    "noise_cohort_size",
-    "central_num_iterations",
+_MARKS = words_of(
+    """
+    central_privacy_mechanism central_privacy_clip_bound central_privacy_clipping_bound
+    central_epsilon noise_cohort_size central_num_iterations
+    """
 )
 
 
