@@ -45,12 +45,15 @@ class GameAccountant(PldAccountant):
     ) -> Answer:
         if not adaptive_adversary.serves(ask(loss.curve)):
             return folded
-        known = Interval(folded.low, folded.upper, folded.method, folded.reason)
-        both = []
+        both: list[Interval] = []
         for curve in orientations(loss.curve):
             # Whether attained or not: no end can lie below the value of a single pair.
             attained = interval(ask(adaptive_adversary.alone(curve))).low
-            both.append(adaptive_adversary.refine(ask(curve), known, attained))
+            # The fold of one order may lose far less than that of the other.
+            known = interval(ask(curve))
+            known = known._replace(high=min(known.high, folded.upper))
+            floor = max((one.low for one in both), default=NOTHING)
+            both.append(adaptive_adversary.refine(ask(curve), known, attained, floor))
         # The worse order counts, with the larger of the two lower ends.
         worst = max(both, key=lambda one: one.high)
         found = worst._replace(low=max(one.low for one in both))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from ...rounding import FEW, UNIT, Down, Up
+from ...rounding import FEW, HUNDREDS, TENS, UNIT, Down, Up
 from .. import clock
 from ..clock import LateError
 from ..curves.composed import compose
@@ -40,6 +40,10 @@ _NEGLIGIBLE = 1e-6
 """Share of delta that the tails left out of all rounds may hold."""
 _BESIDE = 20.0
 """h is kept from e^-20 of tilted mass below the answer on."""
+_BEYOND = 15.0
+"""h is kept up to e^-15 of tilted mass above the answer."""
+_MIXED = 0.1
+"""Part of the tolerance that mixing the fold into profiles may use."""
 _MOST = 600.0
 """Larger exponents are not taken."""
 
@@ -72,6 +76,9 @@ MESHES = (
     Mesh(80, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 8.0, 0.03, 0.005),
     Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
 )
+_NO_FLOOR = Down(0.0)
+_NARROWER = 3.0
+"""How much narrower the next mesh makes the interval, approximately."""
 _SLOWER = 5.0
 """How much longer the next mesh takes than the last, approximately."""
 
@@ -96,35 +103,53 @@ def alone(curve: Curve) -> Curve:
     return compose([(found[0].up, found[1])])
 
 
-def refine(question: Question, folded: Interval, attained: Down) -> Interval:
+def refine(
+    question: Question, folded: Interval, attained: Down, floor: Down = _NO_FLOOR
+) -> Interval:
     """Return an interval of the largest loss of adaptive rounds; its lower end is attained.
 
     Args:
         question: the question about a run that ``serves`` accepts.
-        folded: the interval of the fold, whose upper end holds here too.
+        folded: the interval of the fold of this order, whose upper end holds here too.
         attained: the number that S attains in every round.
+        floor: a number below the answer, as the other order shows: smaller ones are not refined.
     """
     best = Interval(attained, folded.high, folded.method, STUCK)
-    if question.excess(best) <= 1.0 or not 0.0 < folded.high < math.inf:
+    if _close(question, best, floor) or not 0.0 < folded.high < math.inf:
         return best._replace(reason="")
     try:
         board = _Board.of(question, best)
         best = best._replace(low=max(best.low, board.low(best)))
-        for mesh in MESHES:
-            if question.excess(best) <= 1.0:
-                return best._replace(reason="")
+        number = 0
+        while number < len(MESHES) and not _close(question, best, floor):
             begun = clock.now()
-            high = board.high(mesh, best)
+            high = board.high(MESHES[number], best)
             if high < best.high:
                 best = best._replace(high=high, method=METHOD)
-            if clock.left() < _SLOWER * (clock.now() - begun):
-                return best._replace(reason=LATE)
+            took = clock.now() - begun
+            if clock.left() < _SLOWER * took:
+                return best._replace(reason="" if _close(question, best, floor) else LATE)
+            number = _next(number, question.excess(best), clock.left() / max(took, 1e-9))
     except LateError:
         return best._replace(reason=LATE)
     # Too many rounds, or losses too large, for a lattice: the number of the fold remains.
     except (TooLarge, NoMoments):
         return best
-    return best._replace(reason="" if question.excess(best) <= 1.0 else STUCK)
+    return best._replace(reason="" if _close(question, best, floor) else STUCK)
+
+
+def _next(number: int, excess: float, room: float) -> int:
+    """Return the coarsest mesh that probably suffices, if ``room`` times the last time is left."""
+    ahead = 1
+    while number + ahead < len(MESHES) - 1 and _NARROWER**ahead < excess:
+        ahead += 1
+    while ahead > 1 and _SLOWER**ahead > room:
+        ahead -= 1
+    return number + ahead
+
+
+def _close(question: Question, best: Interval, floor: Down) -> bool:
+    return question.excess(best) <= 1.0 or best.high <= floor
 
 
 @dataclass(frozen=True)
@@ -140,6 +165,8 @@ class _Board:
     high_loss: float
     top: float
     """Loss of a round above which the remaining mass is negligible."""
+    share: float
+    """Share of the fold that is mixed into profiles, so that fewer of them suffice."""
 
     @classmethod
     def of(cls, question: Question, known: Interval) -> _Board:
@@ -150,13 +177,15 @@ class _Board:
         chernoff = inversion.chernoff(question.curve.moments(), -log_delta)
         tilt = chernoff.tilt
         low = -_BESIDE / (1.0 + tilt) - 1.0
-        high = 1.3 * max(epsilon, chernoff.reach) + 1.0
+        # Farther out the mass beyond the last knot, tilted, would make rounding errors large.
+        high = min(1.3 * max(epsilon, chernoff.reach) + 1.0, epsilon + _BEYOND / (1.0 + tilt))
         top = _top(one, log_delta + math.log(_NEGLIGIBLE / rounds))
         # Exponentials of tilted values and of losses stay within doubles.
         tilted = tilt * (high + top - low) + abs(chernoff.here.value)
         if not max(tilted, top - math.log(one.q)) < _MOST:
             raise TooLarge
-        return cls(question, one, rounds, log_delta, tilt, low, high, top)
+        share = min(_MIXED / max(question.excess(known), 1.0), 0.05)
+        return cls(question, one, rounds, log_delta, tilt, low, high, top, share)
 
     def step(self, error: float) -> float:
         """Return the step for which rounding to chords moves the answer by about ``error``."""
@@ -203,19 +232,69 @@ class _Board:
         family = [chords(each, fine, step) for each in _corners(self.one, step * fine)]
         knots = _knots(step, self.top, mesh.knots)
         losses = step * knots
-        s, w = _corners(self.one, losses)
-        for grams in _grams(self.one, mesh):
-            most = np.zeros(len(losses))
-            for gram in grams:
-                clock.check_deadline()
-                most = np.maximum(most, excess(gram, self.one.q, losses))
-            # Every triangle lies below the fold, and every profile is convex.
-            most = _hull(np.minimum(most, np.maximum(s, w)), losses)
-            family.append(chords(most, knots, step))
-            # Without a centre, u and v can exchange roles.
-            if not self.one.zeroed:
-                family.append(chords(np.exp(losses) * most[::-1], knots, step))
+        worst = np.maximum(*_corners(self.one, losses))
+        for chain in _grams(self.one, mesh):
+            profiles = [self._group(grams, worst, losses) for grams in chain]
+            for most in _kept(profiles, worst, self.share):
+                family.append(chords(most, knots, step))
+                # Without a centre, u and v can exchange roles.
+                if not self.one.zeroed:
+                    family.append(chords(np.exp(losses) * most[::-1], knots, step))
         return family
+
+    def _group(self, grams: list[Gram], worst: Array, losses: Array) -> Array:
+        """Return a profile above those of a group's cells, minus (1 - a)^+."""
+        most = np.zeros(len(losses))
+        for gram in grams:
+            clock.check_deadline()
+            most = np.maximum(most, excess(gram, self.one.q, losses))
+        # Every triangle lies below the fold, and every profile is convex.
+        return _hull(np.minimum(most, worst), losses)
+
+
+def _kept(profiles: list[Array], worst: Array, share: float) -> list[Array]:
+    """Return fewer profiles; every given one is at most a mixture of two neighbours of these.
+
+    Args:
+        profiles: minus (1 - a)^+, at knots, ordered so that neighbours differ little.
+        worst: a profile above all of them.
+        share: of ``worst`` that is mixed into each profile.
+    """
+    raised = [(one + share * (worst - one)) * (1.0 + HUNDREDS) for one in profiles]
+    last, found = 0, [raised[0]]
+    while last < len(profiles) - 1:
+        # The farthest profile up to which all between are mixtures; twice as far each time.
+        good, tried, ahead = last + 1, last + 2, 2
+        bad = len(profiles)
+        while tried < bad:
+            if _mixed(profiles[last + 1 : tried], raised[last], raised[tried]):
+                good, ahead = tried, 2 * ahead
+                tried = min(good + ahead, (good + bad) // 2 if bad < len(profiles) else bad - 1)
+                if tried == good:
+                    break
+            else:
+                bad = tried
+                tried = (good + bad) // 2
+                if tried == good:
+                    break
+        last = good
+        found.append(raised[last])
+    return found
+
+
+def _mixed(between: list[Array], one: Array, other: Array) -> bool:
+    """Return whether each profile is at most a mixture of the two others."""
+    away = one - other
+    with np.errstate(all="ignore"):
+        for profile in between:
+            wanted = profile * (1.0 + TENS)
+            need = (wanted - other) / away
+            low = float(np.max(need[away > 0.0], initial=0.0))
+            high = float(np.min(need[away < 0.0], initial=1.0))
+            part = 0.5 * (low + high)
+            if not low <= high or bool(np.any(other + part * away < wanted)):
+                return False
+    return True
 
 
 def _top(one: Triangles, log_least: float) -> float:
@@ -271,33 +350,42 @@ def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
     return np.asarray(found)
 
 
-def _grams(one: Triangles, mesh: Mesh) -> list[list[Gram]]:
-    """Return groups of products that together lie above the products of every triangle."""
+def _grams(one: Triangles, mesh: Mesh) -> list[list[list[Gram]]]:
+    """Return chains of groups of products that together lie above those of every triangle."""
     if not one.zeroed:
-        return [[above_cell(one.mu, *cell) for cell in cells] for cells in _groups(mesh)]
+        return [
+            [[above_cell(one.mu, *cell) for cell in cells] for cells in chain]
+            for chain in _groups(mesh)
+        ]
     # By the angle between x and y.
     edges = -np.cos(np.linspace(0.0, math.pi, 2 * mesh.cells + 1))
     grams = [above_zeroed(one.mu, *ends) for ends in itertools.pairwise(edges.tolist())]
-    return [[gram.swap() if one.turned else gram] for gram in grams]
+    return [[[gram.swap() if one.turned else gram] for gram in grams]]
 
 
-def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, float]]]]:
-    """Return cells ((g, g'), (b, b')) with b at most g, by their smaller angle."""
+_Cell = tuple[tuple[float, float], tuple[float, float]]
+
+
+def _groups(mesh: Mesh) -> list[list[list[_Cell]]]:
+    """Return groups of cells ((g, g'), (b, b')) with b at most g, by their smaller angle.
+
+    A chain has the groups of one range of larger angles, in order.
+    """
     x = np.arange(mesh.cells + 1) / mesh.cells
     # Halfway to a curve that is flat at both ends, where triangles differ most.
     edges = (0.25 * math.pi * (x + 3.0 * x**2 - 2.0 * x**3)).tolist()
     edges[-1] = math.nextafter(0.5 * math.pi, 2.0)
-    found: dict[tuple[int, int], list[tuple[tuple[float, float], tuple[float, float]]]] = {}
+    found: dict[int, dict[int, list[_Cell]]] = {}
     for i in range(mesh.cells):
         for j in range(i + 1):
             # Rounded towards keeping a cell. A triangle with an obtuse angle lies below another
             # triangle.
             if edges[i + 1] + edges[j + 1] >= 0.5 * math.pi - 1e-12:
                 small = int(np.searchsorted(mesh.groups, math.degrees(edges[j]) + 1e-9))
-                at = small, int((90.0 - math.degrees(edges[i])) / mesh.other)
+                chain = found.setdefault(int((90.0 - math.degrees(edges[i])) / mesh.other), {})
                 cell = (edges[i], edges[i + 1]), (edges[j], edges[j + 1])
-                found.setdefault(at, []).append(cell)
-    return list(found.values())
+                chain.setdefault(small, []).append(cell)
+    return [[chain[small] for small in sorted(chain)] for chain in found.values()]
 
 
 def _hull(most: Array, losses: Array) -> Array:

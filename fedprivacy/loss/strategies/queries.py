@@ -246,7 +246,7 @@ class EpsilonAt(_Query):
     def off(self, known: Interval, share: float, tilt: float) -> float:
         """Return the allowed shift of a profile: a part of the tolerance, or of the width."""
         del tilt
-        return max(0.3 * self.tolerance, share * (known.high - known.low))
+        return max(0.2 * self.tolerance, share * (known.high - known.low))
 
     def covered(self, losses: Array, logs: Array) -> Up:
         """Return an end from upper bounds of a convex profile's logs at increasing losses."""
@@ -343,7 +343,7 @@ class DeltaAt(_Query):
 
     def off(self, known: Interval, share: float, tilt: float) -> float:
         """Return the allowed shift of a profile; log delta moves by the tilt times as much."""
-        return max(0.3 * self.tolerance, share * (1.0 - known.low / known.high)) / tilt
+        return max(0.2 * self.tolerance, share * (1.0 - known.low / known.high)) / tilt
 
     def covered(self, losses: Array, logs: Array) -> Up:
         """Return an end from upper bounds of a convex profile's logs at increasing losses."""

@@ -14,7 +14,7 @@ import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.loss import Gdp, Sampled, given_way
 from fedprivacy.loss.curves.triangles import Triangles
-from fedprivacy.loss.strategies.adaptive_adversary import _corners
+from fedprivacy.loss.strategies.adaptive_adversary import _corners, _kept, _next
 from fedprivacy.loss.strategies.cells import above_cell, above_zeroed, excess, given_way_excess
 from fedprivacy.loss.strategies.game import chords
 
@@ -230,6 +230,45 @@ def test_two_rounds_are_above_every_triple(population):
         for x, bound in zip(asked, found, strict=True):
             shown = float((p * worst_round(math.exp(x) * ratio, 2.0 / z, q)).sum())
             assert shown <= bound.upper
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.01])
+def test_profiles_left_out_are_mixtures_of_two_that_are_kept(share):
+    mu, q, losses = 0.7, 1 / 60, np.linspace(-3.0, 3.0, 41)
+    pair = given_way(1 / mu, q)
+    fold = Triangles(pair, Sampled(Gdp(mu), q))
+    worst = np.maximum(*_corners(fold, losses))
+    edges = -np.cos(np.linspace(0.0, math.pi, 201))
+    given = [
+        np.minimum(excess(above_zeroed(mu, *ends), q, losses), worst)
+        for ends in itertools.pairwise(edges.tolist())
+    ]
+    kept = _kept(given, worst, share)
+    assert 2 <= len(kept) < len(given)
+    weights = np.linspace(0.0, 1.0, 4001)[:, None]
+    for one in given:
+        # Every weight that leaves no knot uncovered will do; the grid of weights misses it by some.
+        off = min(
+            float((one - weights * k - (1 - weights) * m).max(axis=1).min())
+            for k, m in itertools.pairwise(kept)
+        )
+        assert off <= 1e-3 * share * float(worst.max())
+    assert all((one <= worst * (1 + 1e-12)).all() for one in kept)
+
+
+@pytest.mark.parametrize(
+    ("excess", "room", "expected"), [(2.0, 1e9, 1), (8.0, 1e9, 2), (1e4, 1e9, 3), (1e4, 30.0, 2)]
+)
+def test_a_mesh_that_will_not_suffice_is_left_out(excess, room, expected):
+    assert _next(0, excess, room) == expected
+
+
+def test_a_zeroed_unit_is_near_the_attained_number_in_both_orders():
+    one = run(10, 100, 4.0, 30)
+    asked = {"delta": 1e-5, "adjacency": "zero_out"}
+    fold = fp.epsilon(one, **asked)
+    game = fp.epsilon(one, accountant="game", tolerance=0.01, **asked)
+    assert fold.lower - 1e-3 <= game.lower <= game.upper <= game.lower + 0.01 < fold.upper
 
 
 def test_one_round_is_the_fold_and_exact():
