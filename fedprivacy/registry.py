@@ -115,12 +115,8 @@ def held_by(value: object, kind: type[T]) -> tuple[T, ...]:
     own: type = type(value)
     names = dict.fromkeys([*_names(own), *getattr(value, "__dict__", ())])
     # Cached properties are derived from the other fields.
-    stated = [name for name in names if not isinstance(_of_class(value, name), cached_property)]
+    stated = [name for name in names if not isinstance(getattr(own, name, None), cached_property)]
     return tuple(_found([getattr(value, name) for name in stated], kind))
-
-
-def _of_class(value: object, name: str) -> object:
-    return getattr(type(value), name, None)
 
 
 def _found(values: Iterable[object], kind: type[T]) -> Iterator[T]:

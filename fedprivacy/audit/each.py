@@ -83,23 +83,25 @@ def each(source: Any, **facts: Any) -> list[RunAudit]:
         ConversionError: if the format of the file is not supported.
     """
     if isinstance(source, list | tuple):
-        why = _apart([_values(each, facts) for each in source], facts)
         named = [(_name(each, at), each) for at, each in enumerate(source, start=1)]
-        return [
-            RunAudit(name, None, why) if why else _one(name, each, facts) for name, each in named
-        ]
+        why = _apart([_values(each, facts) for each in source], facts)
+        if why is not None:
+            return [RunAudit(name, None, why) for name, _ in named]
+        return [_one(name, each, facts) for name, each in named]
     if not isinstance(source, str | PathLike):
         refuse("source", type(source).__name__, "be a file, a folder or a list of sources")
     path = Path(source)
     if path.is_dir():
-        runs = [
-            _one(str(place.relative_to(path)), settings, facts)
-            for place, settings in _tracked(path)
-        ]
-        runs += [found for file in _files(path) for found in _of_file(file, path, facts)]
-        why = _apart([_values(file, facts) for file in _files(path)], facts)
-        return [RunAudit(each.name, None, why) for each in runs] if why else runs
+        return _of_folder(path, facts)
     return _rows(path, "", facts) or [_one(path.name, path, facts)]
+
+
+def _of_folder(path: Path, facts: Mapping[str, Any]) -> list[RunAudit]:
+    files = [*_files(path)]
+    runs = [_one(str(at.relative_to(path)), settings, facts) for at, settings in _tracked(path)]
+    runs += [found for file in files for found in _of_file(file, path, facts)]
+    why = _apart([_values(file, facts) for file in files], facts)
+    return runs if why is None else [RunAudit(each.name, None, why) for each in runs]
 
 
 def _name(source: Any, at: int) -> str:
@@ -201,15 +203,7 @@ def _answered(data: Any, facts: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]
     """Return a run without its fields ``stated_...``, and the user's statements with them."""
     if not isinstance(data, Mapping):
         return data, dict(facts)
-    own: dict[str, Any] = {}
-    for key, value in data.items():
-        name = plain_name(key).removeprefix(_STATED)
-        if name in _OWN and plain_name(key).startswith(_STATED):
-            own[name] = as_number(value)
-            if own[name] is None:
-                refuse(str(key), value, "be a number")
-            if name not in _DRAWN and facts.get(name) is not None:
-                refuse(name, facts[name], f"be left out with a field {key}")
+    own = _stated_in(data, facts)
     rest = {key: value for key, value in data.items() if plain_name(key)[7:] not in own}
     given = dict(facts)
     if "rounds" in own:
@@ -227,6 +221,21 @@ def _answered(data: Any, facts: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]
         drawn["per_epoch"] = drawn.pop("rounds_per_epoch", None)
         given["sampling"] = scheme_of(Rounds(1.0, Sampling(name), **drawn))
     return rest, given
+
+
+def _stated_in(data: Mapping[Any, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of the fields ``stated_...``, by fact."""
+    own: dict[str, Any] = {}
+    for key, value in data.items():
+        name = plain_name(key).removeprefix(_STATED)
+        if name not in _OWN or not plain_name(key).startswith(_STATED):
+            continue
+        own[name] = as_number(value)
+        if own[name] is None:
+            refuse(str(key), value, "be a number")
+        if name not in _DRAWN and facts.get(name) is not None:
+            refuse(name, facts[name], f"be left out with a field {key}")
+    return own
 
 
 def _row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,22 +218,25 @@ _APART = (
 
 def show_rows(rows: list[RunAudit]) -> None:
     """Print one line for each of several runs: its verdict, or why there is none."""
-    lacking = Counter(_lacks(row) for row in rows)
+    lacking = Counter(map(_lacks, rows))
+    # What several runs lack is printed once, below them.
+    common = {lack: many for lack, many in lacking.items() if lack and many > 1}
     for row in rows:
-        if row.audit is None:
-            # What several runs lack is printed once, below them.
-            short = row.refused.removesuffix(_lacks(row)) if lacking[_lacks(row)] > 1 else ""
-            line = f"not judged: {short or row.refused}"
-        else:
-            low, high = ("", "") if row.audit.void else row.audit.bound.ends(4)
-            numbers = "" if row.audit.void else f" [{low}, {high}]"
-            line = f"{str(row.audit).splitlines()[0]}{numbers}"
-        say(f"{row.name}: {line}")
-    for lack, many in lacking.items():
-        if lack and many > 1:
-            say(f"{many} of these runs lack the same: {lack.removeprefix('; ')}")
+        say(f"{row.name}: {_line(row, common)}")
+    for lack, many in common.items():
+        say(f"{many} of these runs lack the same: {lack.removeprefix('; ')}")
     if len(rows) > 1 and any(row.audit is not None for row in rows):
         say(_APART)
+
+
+def _line(row: RunAudit, common: Mapping[str, int]) -> str:
+    """Return the verdict and the interval of a run, or why there is no verdict."""
+    if row.audit is None:
+        lack = _lacks(row)
+        short = row.refused.removesuffix(lack) if lack in common else ""
+        return f"not judged: {short or row.refused}"
+    verdict = str(row.audit).splitlines()[0]
+    return verdict if row.audit.void else f"{verdict} [{', '.join(row.audit.bound.ends(4))}]"
 
 
 def _lacks(row: RunAudit) -> str:

@@ -210,19 +210,16 @@ class Mechanism(Algebra, ABC):
         return remembered((self, facts), lambda: self._checked_loss(facts))
 
     def _checked_loss(self, facts: Facts) -> PrivacyLoss:
-        if facts.observer is Observer.FINAL and not self.traits.states_final:
-            # The final view is a function of the aggregate view.
-            seen = self._asked_loss(facts._replace(observer=Observer.AGGREGATE))
-            return self._with_public(seen.seen_at_the_end())
-        loss = self._with_public(self._asked_loss(facts))
+        # The final view is a function of the aggregate view.
+        at_end = facts.observer is Observer.FINAL and not self.traits.states_final
+        asked = facts._replace(observer=Observer.AGGREGATE) if at_end else facts
+        # A wrapper may forget to pass the facts on.
+        own = asked_about(f"{type(self).__name__}.loss_under", self.loss_under(asked), asked)
+        loss = self._with_public(own.seen_at_the_end() if at_end else own)
         check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
-
-    def _asked_loss(self, facts: Facts) -> PrivacyLoss:
-        # A wrapper may forget to pass the facts on.
-        return asked_about(f"{type(self).__name__}.loss_under", self.loss_under(facts), facts)
 
     @cached_property
     def _equals_lose_alike(self) -> bool:

@@ -82,22 +82,21 @@ def _of_epochs(draft: Draft) -> None:
     """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
     fields, rounds, rate = draft.fields, draft.rounds, draft.rate
     epochs = [one for one in fields.every if one.name in EPOCHS or _epochs_run(one)]
-    numbers = [one.number for one in epochs if draft.about_the_run(one)]
-    most = max((number for number in numbers if number is not None), default=None)
+    known = [one.number for one in epochs if draft.about_the_run(one) and one.number is not None]
+    most = max(known, default=0)
     steps = [one for one in fields.used.values() if one.number == rounds]
     counted = any(one.name in _STEPS for one in steps)
     at = next((one for one in fields.every if one.name in ("epoch", "current_epoch")), None)
     if at is not None and counted:
         draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
-    # A larger share makes fewer rounds; the least one was divided by this factor.
-    share = rate or draft.least_rate * 1.05
-    if rounds is None and share and not draft.of_clients:
-        draft.least_rounds = 0 if federated(fields) else math.floor(_least(most or 0, share))
-    if most is None or rounds is None or not steps:
-        return
-    if rate is None and most > 1 and counted:
+    if rounds is None:
+        # A larger share makes fewer rounds; the least one was divided by this factor.
+        share = rate or draft.least_rate * 1.05
+        if share and not draft.of_clients:
+            draft.least_rounds = 0 if federated(fields) else math.floor(_least(most, share))
+    elif known and steps and rate is None and most > 1 and counted:
         draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
-    else:
+    elif known and steps:
         _beside_epochs(draft, steps[0], rounds, most, rate)
 
 

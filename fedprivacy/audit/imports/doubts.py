@@ -380,8 +380,7 @@ def _other_clip(one: Field) -> str:
     every = words | one.said
     if about and every & _BY_COORDINATE:
         return "a clip of values is not one of norms"
-    ordered = words & {"ord", "order"} and words & (_CLIPPING | {"norm"})
-    if ordered or words >= {"norm", "type"}:
+    if _names_a_norm(words):
         other = str(one.value).strip().lower() in _OTHER_NORMS
         return "the clip is of another norm" if other else ""
     by_layer = every & {"layer", "layerwise", "param"} and "all" not in one.said
@@ -393,6 +392,12 @@ def _other_clip(one: Field) -> str:
     if one.name == "sensitivity" and one.number != 1:
         return "the noise over the clip norm counts, whatever sensitivity it was computed for"
     return ""
+
+
+def _names_a_norm(words: set[str]) -> bool:
+    """Return whether a name is about the kind of a norm, such as norm_type or clip_order."""
+    ordered = words & {"ord", "order"} and words & (_CLIPPING | {"norm"})
+    return bool(ordered) or words >= {"norm", "type"}
 
 
 def _of_a_clip(one: Field) -> bool:

@@ -208,24 +208,24 @@ def as_number(value: Any) -> float | int | None:
     """Return a finite number, also from its text; None for any other value."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, bool):
-        return None
     if isinstance(value, str):
-        text = value.strip()
-        printed = _PRINTED.fullmatch(text) if len(text) < 80 else None
-        text = text if printed is None else printed[1].rstrip(".") or text
-        if len(text) > 40 or not NUMBER.fullmatch(text):
-            return None
-        value = int(text) if text.isdecimal() else float(text)
-    if not isinstance(value, int | float) or (
-        isinstance(value, float) and not math.isfinite(value)
-    ):
+        value = _number_of(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    if isinstance(value, int):
+        # A larger integer has no double. No count or size is that large.
+        return value if abs(value) < 2**63 else None
     # JSON writes 100.0 for an integer that was a float in the program.
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    # A larger integer has no double. No count or size is that large.
-    return None if isinstance(value, int) and abs(value) >= 2**63 else value
+    whole = value.is_integer() and abs(value) < 2**53
+    return int(value) if whole else value if math.isfinite(value) else None
+
+
+def _number_of(text: str) -> float | int | None:
+    printed = _PRINTED.fullmatch(text) if len(text) < 80 else None
+    text = text if printed is None else printed[1].rstrip(".") or text
+    if len(text) > 40 or not NUMBER.fullmatch(text):
+        return None
+    return int(text) if text.isdecimal() else float(text)
 
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)

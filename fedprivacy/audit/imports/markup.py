@@ -101,9 +101,8 @@ def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
     plain = [[_plain(cell) for cell in row] for row in rows[1:]]
     header = [_plain(_name(cell)) for cell in rows[0]] if rows else []
     # A name may state a number for all rows, as in "epsilon (delta = 10^{-5})".
-    names, stated = headed(
-        [_POWER.sub(r"\g<1>e\g<2>", _TEN.sub("1 x 10^", name)) for name in header]
-    )
+    tens = (_POWER.sub(r"\g<1>e\g<2>", _TEN.sub("1 x 10^", name)) for name in header)
+    names, stated = headed([*tens])
     lengths = {len(row) for row in plain}
     if lengths != {len({*names})} or not plain or any("\\" in name for name in names):
         return []
@@ -111,13 +110,12 @@ def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
         # Each row holds one setting of the same run.
         settings = {_plain(_name(row[0])): _value(_plain(row[1])) for row in rows[1:]}
         return [settings] if len(settings) == len(plain) else []
-    return turned(
-        [
-            stated
-            | {name: _value(cell) for name, cell in zip(names, row, strict=True) if name and cell}
-            for row in plain
-        ]
-    )
+    return turned([stated | _row(names, row) for row in plain])
+
+
+def _row(names: list[str], cells: list[str]) -> dict[str, Any]:
+    pairs = zip(names, cells, strict=True)
+    return {name: _value(cell) for name, cell in pairs if name and cell}
 
 
 def _name(cell: str) -> str:

@@ -167,19 +167,22 @@ def _why_not(fields: Fields, about: list[Field], shown: str) -> str:
         why = f"its fields are not about differential privacy (found {shown})"
         return f"{why}; it has no noise of a private run"
     if any(one.words & _ANSWERS for one in about) or words.private(fields):
-        noises = words.unclear(fields) or [one for one in about if one.name in words.NOISE]
-        # A noise below 0 is a draw and no standard deviation.
-        drawn = any((one.number or 0) < 0 for one in noises)
-        noisy = "" if drawn else ", ".join(map(str, noises[:3]))
-        why = f"no noise is recorded (found {shown}); "
-        if noisy:
-            why = f"{noisy} may be another noise than that of a private run (found {shown}); "
-        if noisy or not words.private(fields):
-            why += "if it is private, "
+        why = _without_multiplier(fields, about, shown)
         return f"{why}state the run in place of the file: {_command(_known(fields))}"
     if all(one.name in words.CLIPS for one in about):
         return f"no field states noise or an epsilon, only gradient clipping ({shown})"
     return _NO_FIELD.format(shown)
+
+
+def _without_multiplier(fields: Fields, about: list[Field], shown: str) -> str:
+    noises = words.unclear(fields) or [one for one in about if one.name in words.NOISE]
+    # A noise below 0 is a draw and no standard deviation.
+    if noises and all((one.number or 0) >= 0 for one in noises):
+        noisy = ", ".join(map(str, noises[:3]))
+        why = f"{noisy} may be another noise than that of a private run (found {shown})"
+        return f"{why}; if it is private, "
+    private = "" if words.private(fields) else "if it is private, "
+    return f"no noise is recorded (found {shown}); {private}"
 
 
 def _known(fields: Fields) -> dict[str, str]:

@@ -368,33 +368,41 @@ def _value(text: str) -> Any:
 
 def _commands(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the options of the commands in a text, for example of a script."""
-    tried = 0
     loops, variables = _loops(text), _variables(text)
-    for line in re.sub(r"(?:\\|(?<=\s)[\^`])[ \t]?\r?\n", " ", text).splitlines():
-        # A list of arguments has quotes and commas.
-        line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
-        # The end of a command in a loop of one line is no part of its last value.
-        line = re.sub(r";(?=\s|$)", " ", line)
-        start = line[:MAX_CALL]
-        overrides = _PROGRAM.search(start) is not None and len(_OVERRIDE.findall(start)) > 1
-        if len(re.findall(r"(?:^|\s)--[A-Za-z]", start)) < 2 and not overrides:
-            continue
-        tried += 1
-        if tried > MAX_FOUND:
-            return
+    lines = re.sub(r"(?:\\|(?<=\s)[\^`])[ \t]?\r?\n", " ", text).splitlines()
+    commands = (line for line in map(_as_command, lines) if line)
+    for line in islice(commands, MAX_FOUND):
         try:
-            words = shlex.split(line[:MAX_CALL], comments=True)
+            words = shlex.split(line, comments=True)
         except ValueError:
             continue
-        options = arguments(words)
-        given = [
-            word.lstrip("+").partition("=") for word in words if _OVERRIDE.fullmatch(f" {word}")
-        ]
-        names = {name for name, _, _ in given}
-        if overrides and len(names) == len(given) and not names & options.keys():
-            options |= {name: value for name, _, value in given}
-        if options:
+        if options := _options(words, line):
             yield "command", _expanded(options, loops, variables)
+
+
+def _as_command(line: str) -> str:
+    """Return a line without the signs around its words; empty if it is no command."""
+    # A list of arguments has quotes and commas.
+    line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
+    # The end of a command in a loop of one line is no part of its last value.
+    line = re.sub(r";(?=\s|$)", " ", line)[:MAX_CALL]
+    several = len(re.findall(r"(?:^|\s)--[A-Za-z]", line)) > 1
+    return line if several or _overrides(line) else ""
+
+
+def _overrides(line: str) -> bool:
+    """Return whether a command has settings of Hydra."""
+    return _PROGRAM.search(line) is not None and len(_OVERRIDE.findall(line)) > 1
+
+
+def _options(words: list[str], line: str) -> dict[str, Any]:
+    """Return the options of a command by name, settings of Hydra among them."""
+    options = arguments(words)
+    given = [word.lstrip("+").partition("=") for word in words if _OVERRIDE.fullmatch(f" {word}")]
+    names = {name for name, _, _ in given}
+    if _overrides(line) and len(names) == len(given) and not names & options.keys():
+        options |= {name: value for name, _, value in given}
+    return options
 
 
 _LOOP = re.compile(

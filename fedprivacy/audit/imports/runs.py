@@ -29,19 +29,22 @@ def states_in(data: Any, place: str = "", depth: int = 0) -> list[tuple[str, Any
     # Any list of triples may be inside a file, so only a whole file may be a bare history.
     if is_state(data) and (not depth or isinstance(data, Mapping) or events.recognises(data)):
         return [(place or "the whole", data)]
-    if isinstance(data, Mapping):
-        parts = [(f"{place}.{key}" if place else str(key), value) for key, value in data.items()]
-    elif isinstance(data, list):
-        parts = [(f"{place}[{at}]", value) for at, value in enumerate(data)]
-    else:
-        return []
     found: list[tuple[str, Any]] = []
-    for name, value in parts:
+    for name, value in _parts(data, place):
         if isinstance(value, Mapping | list):
             found += states_in(value, name, depth + 1)
         if len(found) > MAX_RUNS:
             break
     return found
+
+
+def _parts(data: Any, place: str) -> list[tuple[str, Any]]:
+    """Return the parts of a mapping or a list, with their places."""
+    if isinstance(data, Mapping):
+        return [(f"{place}.{key}" if place else str(key), value) for key, value in data.items()]
+    if isinstance(data, list):
+        return [(f"{place}[{at}]", value) for at, value in enumerate(data)]
+    return []
 
 
 def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:

@@ -92,19 +92,25 @@ def _changes(one: Field, parts: dict[str, list[Field]]) -> str:
 
 
 def _leaves_out(one: Field) -> str:
-    words = one.words
-    listed = isinstance(one.value, list | str) and one.flag is None
-    about = words & (_PRIVATE | _CLIP)
-    left = bool(words & _BARE) or bool(words & _LEFT_OUT and about)
-    left = left or (bool(about & _CLIP) and bool(words & {"no", "non"}))
-    left = left or ("public" in words and bool(words & _MODEL))
-    if listed and left and not one.empty and not one.said & _CONSTANT:
+    words, about = one.words, one.words & (_PRIVATE | _CLIP)
+    listed = isinstance(one.value, list | str) and one.flag is None and not one.empty
+    if listed and _names_a_part(words) and not one.said & _CONSTANT:
         return "parts of the model may have no noise"
-    number = one.number
-    if words >= {"clip", "only"} or words >= {"clipping", "only"}:
-        on = one.flag or (number is not None and number > 0)
-        return "steps that only clip have no noise" if on else ""
+    only = "only" in words and about & {"clip", "clipping"}
+    if only and (one.flag or (one.number or 0) > 0):
+        return "steps that only clip have no noise"
     return ""
+
+
+def _names_a_part(words: set[str]) -> bool:
+    """Return whether a name is about a part that is left out of the noise or the clip."""
+    about = words & (_PRIVATE | _CLIP)
+    return bool(
+        words & _BARE
+        or (about and words & _LEFT_OUT)
+        or (about & _CLIP and words & {"no", "non"})
+        or ("public" in words and words & _MODEL)
+    )
 
 
 _SPEAKS = {"comment", "comments", "note", "notes", "description", "remark", "remarks"}

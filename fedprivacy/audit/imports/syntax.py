@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -288,25 +288,15 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
     found = _table(text, name)
     if found is not None:
         return found
-    tries = (
-        (("TOML", toml_of), ("YAML", yaml_of), ("INI", ini_of))
-        if len(text) <= MAX_TOML
-        else (("YAML", yaml_of),)
-    )
-    for kind, parse in tries:
+    for kind, parse in _parsers(text):
         try:
             values = parse(text, name)
         except ConversionError as error:
             problems[kind] = error
             continue
         # Plain words are YAML too: only fields make a record.
-        if isinstance(values, dict | list) and values and not _is_prose(values):
+        if kind == "XML" or (isinstance(values, dict | list) and values and not _is_prose(values)):
             return Content(kind, values)
-    if text.startswith(b"<") and not text[:200].lower().startswith((b"<html", b"<!doctype html")):
-        try:
-            return Content("XML", xml_of(text, name))
-        except ConversionError as error:
-            problems["XML"] = error
     try:
         words = text.decode("utf-8")
     except UnicodeDecodeError:
@@ -319,6 +309,18 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
         if kind == expected or "is there twice" in str(problem):
             raise problem
     return Content("plain text", words)
+
+
+def _parsers(text: bytes) -> Iterator[tuple[str, Callable[[bytes, str], Any]]]:
+    """Yield the readers of each syntax that a text may have."""
+    short = len(text) <= MAX_TOML
+    if short:
+        yield "TOML", toml_of
+    yield "YAML", yaml_of
+    if short:
+        yield "INI", ini_of
+    if text.startswith(b"<") and not text[:200].lower().startswith((b"<html", b"<!doctype html")):
+        yield "XML", xml_of
 
 
 def _check_merged(text: bytes, name: str) -> None:

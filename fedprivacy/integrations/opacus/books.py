@@ -326,10 +326,7 @@ def keep_books(
         check_denominator(optimizer, expected_batch_size, adjacency)
     random = Randomness(optimizer, loader)
     seeded = random.chosen
-    if ledger is not None and not ledger.reproducible and seeded:
-        way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
-        rule = "be 'fixed', since torch was seeded"
-        refuse("ledger's seed_policy", ledger.seed_policy, rule, way_out)
+    _check_seed_policy(ledger, seeded)
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     drawn = Loader.looked_at(loader)
@@ -353,6 +350,14 @@ def keep_books(
         ledger.before_close(books._complete)
         ledger.before_release(books.left)
     return books
+
+
+def _check_seed_policy(ledger: Ledger | None, seeded: bool) -> None:
+    """Refuse a ledger that does not say that a seed was chosen."""
+    if ledger is not None and not ledger.reproducible and seeded:
+        way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
+        rule = "be 'fixed', since torch was seeded"
+        refuse("ledger's seed_policy", ledger.seed_policy, rule, way_out)
 
 
 def _denominator(optimizer: Any) -> float:

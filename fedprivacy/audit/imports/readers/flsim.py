@@ -45,18 +45,23 @@ def _read(fields: Fields, name: str) -> Draft:
     if fields.number("clipping_value") is None and noise:
         draft.ask("noise_multiplier", f"{noise} in the file, but no clipping_value is recorded")
     draft.know("unit", Unit.CLIENT, "the unit is a client, because FLSim clips a user's update")
-    if None not in (cohort, users, epochs) and cohort:
+    _rounds(draft, cohort, users, epochs)
+    trainer = next((str(one.value) for one in fields.all("base") if "async" in str(one.value)), "")
+    if trainer and noise:
+        draft.ask("rounds", f"{trainer} releases a model for every buffer of updates: how many")
+        draft.ask("noise_multiplier", f"{trainer} weights updates by their age")
+    return draft
+
+
+def _rounds(draft: Draft, cohort: int | None, users: int | None, epochs: float | None) -> None:
+    """Take the rounds from the epochs, or ask for them."""
+    if cohort and users is not None and epochs is not None:
         rounds = math.ceil(users / cohort) * epochs
         because = f"{epochs:g} epochs of {users} users, {cohort} a round, are {rounds:g} rounds"
         if float(rounds).is_integer() and rounds >= 1:
             draft.know("rounds", int(rounds), because)
     if "rounds" not in draft.facts:
         draft.ask("rounds", f"epochs = {epochs} needs num_users and users_per_round")
-    trainer = next((str(one.value) for one in fields.all("base") if "async" in str(one.value)), "")
-    if trainer and noise:
-        draft.ask("rounds", f"{trainer} releases a model for every buffer of updates: how many")
-        draft.ask("noise_multiplier", f"{trainer} weights updates by their age")
-    return draft
 
 
 _PRIVATE_BASES = ("base_sync_dp_server", "base_sync_ftrl_server", "base_dp_client")

@@ -48,26 +48,37 @@ def _read(fields: Fields, name: str) -> Draft:
     found = unclear(fields)
     if found:
         draft.ask("noise_multiplier", _readings(fields, found))
-    if not federated(fields):
-        draft.take("rounds", *STEPS, whole=True)
-        epochs, batch, size = (fields.number(*names) for names in (EPOCHS, BATCH, RECORDS))
-        if epochs and batch and size and batch <= size and not fields.has(*STEPS):
-            draft.ask("rounds", steps_of(epochs, batch / size))
-        if draft.noise and bare(fields) and not fields.has(*STEPS):
-            why = "it names neither a clip norm nor privacy"
-            draft.ask(
-                "noise_multiplier", f"{draft.facts['noise_multiplier']} in the file, but {why}"
-            )
-        if draft.noise:
-            draft.inferred.append(
-                "noise_multiplier is read as the std of the noise in the sum over the clip norm"
-            )
-        return draft
+    if federated(fields):
+        _of_clients(draft)
+    else:
+        _of_one(draft)
+    return draft
+
+
+def _of_one(draft: Draft) -> None:
+    """Read the rounds of a file about one training."""
+    fields = draft.fields
+    draft.take("rounds", *STEPS, whole=True)
+    epochs, batch, size = (fields.number(*names) for names in (EPOCHS, BATCH, RECORDS))
+    stepless = not fields.has(*STEPS)
+    if epochs and batch and size and batch <= size and stepless:
+        draft.ask("rounds", steps_of(epochs, batch / size))
+    if draft.noise and bare(fields) and stepless:
+        why = "it names neither a clip norm nor privacy"
+        draft.ask("noise_multiplier", f"{draft.noise} in the file, but {why}")
+    if draft.noise:
+        because = "noise_multiplier is read as the std of the noise in the sum over the clip norm"
+        draft.inferred.append(because)
+
+
+def _of_clients(draft: Draft) -> None:
+    """Ask for the noise and the rounds of a federated file."""
+    fields = draft.fields
     if draft.noise:
         draft.ask(
             "noise_multiplier",
-            f"{draft.facts['noise_multiplier']} in the file may be of one client's share, of the "
-            "sum or of the average; state the noise of the sum",
+            f"{draft.noise} in the file may be of one client's share, of the sum or of the "
+            "average; state the noise of the sum",
         )
     rounds = fields.number(*ROUNDS)
     count = "" if rounds is None else f"{rounds} rounds in the file; "
@@ -75,7 +86,6 @@ def _read(fields: Fields, name: str) -> Draft:
     if draft.noise != 0:
         draft.ask("rounds", why)
     fields.all(*ROUNDS, *COHORT, *POPULATION, *CLIENT_RATE)
-    return draft
 
 
 def _readings(fields: Fields, found: list[Field]) -> str:
