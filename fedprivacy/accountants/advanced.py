@@ -240,31 +240,64 @@ class _Near:
             self._last = [*self._last[-1:], (cover, epsilon)]
 
 
-def _together(parts: Sequence[tuple[Curve, int]], delta: float) -> dict[Curve, float]:
-    """Return the epsilons of all curves that are sampled Gaussian pairs, or folds of these.
+class _Pair(NamedTuple):
+    """A Gaussian pair that decides a curve's epsilons: a sampled one, or one of three means."""
 
-    Only the epsilons that are at least 0 count, so one half of a fold answers.
+    drawn: bool
+    swapped: bool
+    draws: UnitDraws
+    weight: float
+    """Probability of the only label that loses anything."""
+
+    @classmethod
+    def of(cls, half: Curve, swapped: bool) -> _Pair | None:
+        """Return the pair of a curve, if it has one."""
+        weight, components = 1.0, half.components()
+        if len(components.labels) == 2 and components.inside[0].support().cover == 0.0:
+            weight, components = components.labels[1], components.inside[1].components()
+        draws = None if components.order is None else components.order.draws
+        if draws is None or draws.shift <= 0.0 or draws.rank > 1:
+            return None
+        drawn = draws.rank == 0
+        if drawn and (swapped or not 0.0 < draws.chance < 1.0):
+            return None
+        return cls(drawn, swapped, draws, weight)
+
+
+def _pairs(curve: Curve) -> list[_Pair | None]:
+    """Return the pairs that decide the epsilons of both orders.
+
+    Only the epsilons that are at least 0 count, so one half of a fold answers in each order.
     """
-    asked: dict[bool, list[tuple[Curve, UnitDraws]]] = {False: [], True: []}
+    upper, symmetric = curve.components().upper, curve.support().symmetric
+    found = [_Pair.of(upper or curve, False)]
+    if symmetric:
+        return found
+    if upper is None:
+        return [*found, _Pair.of(curve, True)]
+    other = curve.swap().components().upper
+    return [*found, None if other is None else _Pair.of(other, False)]
+
+
+def _together(parts: Sequence[tuple[Curve, int]], delta: float) -> dict[Curve, float]:
+    """Return the epsilons of all curves with Gaussian pairs for both orders, many at a time."""
+    asked: dict[tuple[bool, bool], list[tuple[Curve, _Pair]]] = {}
     for curve, _ in parts:
-        components = curve.components()
-        half = components.upper or curve
-        order = half.components().order
-        draws = None if order is None else order.draws
-        if draws is None or draws.rank != 1 or draws.shift <= 0.0:
-            continue
-        if components.upper is None:
-            asked[True].append((curve, draws))
-        elif not curve.support().symmetric:
-            continue
-        asked[False].append((curve, draws))
+        pairs = [pair for pair in _pairs(curve) if pair is not None]
+        if len(pairs) == (1 if curve.support().symmetric else 2):
+            for pair in pairs:
+                asked.setdefault((pair.drawn, pair.swapped), []).append((curve, pair))
     found: dict[Curve, float] = {}
-    for swapped, each in asked.items():
-        if each:
-            chance, shift = np.array([(draws.chance, draws.shift) for _, draws in each]).T
-            ends = direct.sampled_gaussian_epsilons(chance, shift, delta, swapped)
-            for (curve, _), end in zip(each, ends.tolist(), strict=True):
-                found[curve] = max(found.get(curve, 0.0), end)
+    for (drawn, swapped), each in asked.items():
+        chance, shift = np.array([(one.draws.chance, one.draws.shift) for _, one in each]).T
+        weight = np.array([one.weight for _, one in each])
+        target = np.where(weight == 1.0, delta, rounded_down(delta / weight))
+        if drawn:
+            ends = direct.drawn_epsilons(chance, 0.5 * shift, target)
+        else:
+            ends = direct.sampled_gaussian_epsilons(chance, shift, target, swapped)
+        for (curve, _), end in zip(each, ends.tolist(), strict=True):
+            found[curve] = max(found.get(curve, 0.0), end)
     # A search of one curve goes farther.
     return {curve: end for curve, end in found.items() if math.isfinite(end)}
 

@@ -51,6 +51,18 @@ def test_many_kinds_at_a_time_have_the_epsilons_of_each(scheme, adjacency, obser
             assert direct.delta(turned, at, Side.UP)[0] <= delta * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("observer", ["aggregate", "server"])
+def test_zeroed_units_are_searched_together_unless_products_underflow(observer):
+    scheme = fp.FixedSize(3, population=100)
+    steps = [fp.Gaussian(noise_multiplier=z).sampled(scheme) for z in (0.02, 0.03, 0.5, 1.0, 40.0)]
+    curves = [step.privacy_loss("zero_out", observer).curve for step in steps]
+    found = advanced._together([(curve, 1) for curve in curves], 1e-5)
+    assert list(found) == (curves[2:] if observer == "aggregate" else curves)
+    many = advanced._points([(curve, 1) for curve in curves] * 4, 1e-5)
+    alone = [advanced._worse(curve, 1e-5) for curve in curves]
+    assert [point.epsilon for point in many[:5]] == pytest.approx(alone, rel=1e-11)
+
+
 def test_epsilons_beyond_the_points_of_many_curves_are_finite():
     kinds = [fp.Gaussian(noise_multiplier=0.002 + k / 1e5) for k in range(20)]
     curves = [kind.privacy_loss("add_remove").curve for kind in kinds]

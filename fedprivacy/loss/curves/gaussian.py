@@ -27,7 +27,7 @@ from .max_loss import NO_LIMIT, MaxLoss
 from .order import FARTHEST, NEAREST, law, tails_of_weights
 from .support import Support
 
-_MOST_EXPONENT = 660.0
+MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
 _LEAST = 1 << 1074
 """Every double is an integer multiple of 1 / _LEAST."""
@@ -376,7 +376,7 @@ class GaussianMix(Curve):
         if self._three is None:
             return self._searched_thresholds(loss)
         least = 2.0 * math.log(min(weight for weight, _ in self.p + self.q))
-        huge = np.abs(loss) + self._three[1] ** 2 - least > _MOST_EXPONENT
+        huge = np.abs(loss) + self._three[1] ** 2 - least > MOST_EXPONENT
         left, right = self._solved_thresholds(np.where(huge, 0.0, loss))
         if huge.any():
             left[huge], right[huge] = self._searched_thresholds(loss[huge])
@@ -389,10 +389,10 @@ class GaussianMix(Curve):
                 f"GaussianMix: needs three means at equal distances, got {self.p}, {self.q}"
             )
         middle, gap, p, q = self._three
-        below, centre = [_less_scaled(a, b, loss) for a, b in zip(p[:2], q[:2], strict=True)]
+        below, centre = [less_scaled(a, b, loss) for a, b in zip(p[:2], q[:2], strict=True)]
         size = math.exp(-0.5 * gap * gap)
         top = p[2] * size * np.exp(-np.maximum(loss, 0.0))
-        first, second = _solve_quadratic(top, centre, below * size)
+        first, second = solve_quadratic(top, centre, below * size)
         with np.errstate(divide="ignore"):
             return middle + np.log(first) / gap, middle + np.log(second) / gap
 
@@ -500,7 +500,7 @@ def _one_sided(curve: GaussianMix) -> bool:
     return curve.q == ((1.0, 0.0),) and all(mean >= 0.0 for _, mean in curve.p)
 
 
-def _less_scaled(a: float, b: float, loss: Array) -> Array:
+def less_scaled(a: float | Array, b: float | Array, loss: Array) -> Array:
     """Return (a - e^x b) min(1, e^-x), exact to a few units of its terms' difference near x = 0.
 
     Far from 0 the products are computed directly, because 1 + expm1(-40) would lose all digits of
@@ -512,7 +512,7 @@ def _less_scaled(a: float, b: float, loss: Array) -> Array:
     return np.asarray(np.where(np.abs(loss) < 0.5, near, far))
 
 
-def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+def solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """Return where a w^2 + b w + c >= 0, a > 0 and w > 0, begins to fail and to hold again.
 
     The result is (1, 1) if it never fails. The first is 0 if it fails from the start.

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.special import log_ndtr
+
 from ...registry import registered
 from .components import Components, UnitDraws, parts_of
 from .curve import Curve
 from .fold import Fold
-from .gaussian import GaussianMix, Gdp
+from .gaussian import MOST_EXPONENT, GaussianMix, Gdp, less_scaled, solve_quadratic
+from .lattice import Array, Tails, nothing
 from .sampled import Sampled
 
 
@@ -17,6 +21,32 @@ def given_way(std: float, q: float) -> GaussianMix:
     """Return the pair of a unit that sends C u or 0 while all others send -C u."""
     stays = (1.0 - q, -1.0)
     return GaussianMix(std, (stays, (q, 1.0)), (stays, (q, 0.0)))
+
+
+def drawn_tails(q: Array, mu: Array, loss: Array) -> Tails:
+    """Return the tails above of several pairs like ``given_way``; below, nothing.
+
+    The outcome scaled to unit variance has the means -mu, 0 and mu. Losses are at least 0, so the
+    set of larger losses is a half line. Where products could underflow, Q has no mass there.
+
+    Args:
+        q: sampling probabilities in (0, 1), shape (n, 1).
+        mu: distances of the means, shape (n, 1).
+        loss: at least 0, shape (n, any).
+    """
+    size, rest = np.exp(-0.5 * mu * mu), 1.0 - q
+    below, centre = less_scaled(rest, rest, loss), less_scaled(0.0, q, loss)
+    _, right = solve_quadratic(q * size * np.exp(-loss), centre, below * size)
+    with np.errstate(divide="ignore"):
+        right = np.log(right) / mu
+    log_q, log_rest = np.log(q), np.log(rest)
+    common = log_rest + log_ndtr(-mu - right)
+    p_above = np.logaddexp(common, log_q + log_ndtr(mu - right))
+    q_above = np.logaddexp(common, log_q + log_ndtr(-right))
+    none = nothing(loss)
+    huge = loss + mu * mu - 2.0 * np.minimum(log_q, log_rest) > MOST_EXPONENT
+    unknown = (np.where(huge, 0.0, p_above), np.where(huge, -np.inf, q_above))
+    return Tails(*unknown, none.p_below, none.q_below)
 
 
 @registered

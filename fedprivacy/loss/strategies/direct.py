@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .. import Curve, Side, Tails
 from ..curves.lattice import Array
 from ..curves.sampled import sampled_gaussian_tails
+from ..curves.triangles import drawn_tails
 
 TINY = sys.float_info.min
 """Smallest value of an upper end that underflows; a lower end below it becomes 0."""
@@ -123,13 +124,13 @@ def epsilon(curve: Curve, target: float, side: Side, near: float = math.nan) -> 
     return high if side is Side.UP else low
 
 
-def sampled_gaussian_epsilons(q: Array, mu: Array, target: float, swapped: bool) -> Array:
-    """Return upper bounds of the epsilons of sampled Gaussian pairs at one delta, all at a time.
+def sampled_gaussian_epsilons(q: Array, mu: Array, target: Array, swapped: bool) -> Array:
+    """Return upper bounds of the epsilons of sampled Gaussian pairs, all at a time.
 
     Args:
         q: sampling probabilities in (0, 1], shape (n,).
         mu: shifts above 0, shape (n,).
-        target: the delta.
+        target: the deltas, shape (n,).
         swapped: whether the pair is (absent, present).
     """
     q, mu = q[:, None], mu[:, None]
@@ -140,8 +141,30 @@ def sampled_gaussian_epsilons(q: Array, mu: Array, target: float, swapped: bool)
             tails = Tails(tails.q_below, tails.p_below, tails.q_above, tails.p_above)
         return _delta(tails, at, Side.UP)
 
-    low, high = np.zeros(q.shape), np.full(q.shape, np.inf)
-    points = np.repeat(_WIDELY[None, :], len(q), axis=0)
+    return _epsilons(deltas, target[:, None])
+
+
+def drawn_epsilons(q: Array, mu: Array, target: Array) -> Array:
+    """Return upper bounds of the epsilons of pairs like ``given_way``, all at a time.
+
+    Args:
+        q: sampling probabilities in (0, 1), shape (n,).
+        mu: distances of the middle mean from the others, above 0, shape (n,).
+        target: the deltas, shape (n,).
+    """
+    q, mu = q[:, None], mu[:, None]
+    return _epsilons(lambda at: _delta(drawn_tails(q, mu, at), at, Side.UP), target[:, None])
+
+
+def _epsilons(deltas: Callable[[Array], Array], target: Array) -> Array:
+    """Return the smallest epsilons found to have a delta of at most the target, shape (n,).
+
+    Args:
+        deltas: upper bounds of the deltas at epsilons of shape (n, any).
+        target: the deltas, shape (n, 1).
+    """
+    low, high = np.zeros(target.shape), np.full(target.shape, np.inf)
+    points = np.repeat(_WIDELY[None, :], len(target), axis=0)
     for _ in range(_GRIDS):
         values = deltas(points)
         fits = values <= target
@@ -157,10 +180,10 @@ def sampled_gaussian_epsilons(q: Array, mu: Array, target: float, swapped: bool)
     return np.asarray(high[:, 0])
 
 
-def _points(low: Array, high: Array, ends: Array, target: float) -> Array:
+def _points(low: Array, high: Array, ends: Array, target: Array) -> Array:
     """Return increasing points from low to high, half of them near where delta is the target."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        rises = np.log(ends) - math.log(target)
+        rises = np.log(ends) - np.log(target)
         share = np.nan_to_num(rises[:, :1] / (rises[:, :1] - rises[:, 1:]), nan=0.5)
     share = np.clip(share, 0.0, 1.0)
     even = np.repeat(_EIGHTHS[None, :], len(low), axis=0)

@@ -200,7 +200,8 @@ class EpsilonAt(_Query):
     @property
     def revealed(self) -> bool:
         """Whether more than delta of P has an infinite loss, so that no epsilon suffices."""
-        if not is_composed(self.whole):
+        # Pairs below Gaussian ones have no infinite loss.
+        if not is_composed(self.whole) or self.whole.support().cover < math.inf:
             return False
         return self.whole.support().largest.infinite_low > self.delta + self.spare
 
