@@ -2,20 +2,22 @@
 
 The fold bounds a run by the worst case in every round at every loss at once. The game of ``game``
 gives a tighter upper bound. It is played over pairs that together lie above every triangle, and it
-bounds the loss that successive rounds can reach. The game over S and its swap, from below, is
-attained by data that depend on earlier releases. See docs/theory/game.md.
+bounds the loss that successive rounds can reach. A long run is first cut into blocks: the game of a
+block has a profile, and the pairs of these profiles compose. The game over S and its swap, from
+below, is attained by data that depend on earlier releases. See docs/theory/game.md.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
 
-from ...rounding import FEW, HUNDREDS, TENS, UNIT, Down, Up
+from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, UNIT, Down, Up, rounded_up
 from .. import clock
 from ..clock import LateError
 from ..curves.composed import compose
@@ -26,6 +28,7 @@ from ..curves.triangles import Triangles, triangles
 from ..moments.contour import NoMoments
 from . import inversion
 from .cells import RELATIVE, Gram, above_cell, above_zeroed, excess, given_way_excess
+from .convolution import Composition
 from .game import Window, chords, play
 from .queries import LATE, STUCK, Interval, Question
 
@@ -46,6 +49,10 @@ _MIXED = 0.1
 """Part of the tolerance that mixing the fold into profiles may use."""
 _MOST = 600.0
 """Larger exponents are not taken."""
+BLOCK = 128
+"""Rounds of a block. The profiles of blocks are in one order for data sets of one order."""
+_LONG = 3
+"""A run of at least so many blocks is first bounded by blocks."""
 
 
 @dataclass(frozen=True)
@@ -119,23 +126,44 @@ def refine(
         return best._replace(reason="")
     try:
         board = _Board.of(question, best)
-        best = best._replace(low=max(best.low, board.low(best)))
-        number = 0
-        while number < len(MESHES) and not _close(question, best, floor):
-            begun = clock.now()
-            high = board.high(MESHES[number], best)
-            if high < best.high:
-                best = best._replace(high=high, method=METHOD)
-            took = clock.now() - begun
-            if clock.left() < _SLOWER * took:
-                return best._replace(reason="" if _close(question, best, floor) else LATE)
-            number = _next(number, question.excess(best), clock.left() / max(took, 1e-9))
+        if board.rounds >= _LONG * BLOCK:
+            best = _narrowed(question, best, floor, (board.high_of_blocks, 0, len(MESHES) - 1))
+            # Coarse meshes of the whole run are wider than fine ones of its blocks.
+            first = len(MESHES) - 2
+        else:
+            first = 0
+        if best.reason != LATE and not _close(question, best, floor):
+            best = best._replace(low=max(best.low, board.low(best)))
+            best = _narrowed(question, best, floor, (board.high, first, len(MESHES)))
+        if best.reason == LATE:
+            return best._replace(reason="" if _close(question, best, floor) else LATE)
     except LateError:
         return best._replace(reason=LATE)
     # Too many rounds, or losses too large, for a lattice: the number of the fold remains.
-    except (TooLarge, NoMoments):
+    except (TooLarge, NoMoments, FloatingPointError):
         return best
     return best._replace(reason="" if _close(question, best, floor) else STUCK)
+
+
+def _narrowed(
+    question: Question,
+    best: Interval,
+    floor: Down,
+    way: tuple[Callable[[Mesh, Interval], Up], int, int],
+) -> Interval:
+    """Return the interval after a way from its first mesh on, until it is narrow, or time short."""
+    high_of, number, stop = way
+    while number < stop and not _close(question, best, floor):
+        begun = clock.now()
+        high = high_of(MESHES[number], best)
+        if high < best.high:
+            best = best._replace(high=high, method=METHOD)
+        took = clock.now() - begun
+        if clock.left() < _SLOWER * took:
+            return best._replace(reason=LATE)
+        ahead = _next(number, question.excess(best), clock.left() / max(took, 1e-9))
+        number = min(ahead, max(stop - 1, number + 1))
+    return best
 
 
 def _next(number: int, excess: float, room: float) -> int:
@@ -226,6 +254,38 @@ class _Board:
         window = self.window(step)
         logs = play(self._family(mesh, step), self.rounds, window, Side.UP)
         return self.question.covered(window.losses(), logs)
+
+    def high_of_blocks(self, mesh: Mesh, known: Interval) -> Up:
+        """Return the upper end that the composed profiles of blocks of rounds give."""
+        step = self.step(self.question.off(known, mesh.gap, self.tilt))
+        family = self._family(mesh, step)
+        count, rest = divmod(self.rounds, BLOCK)
+        parts = [(self.block(family, step, BLOCK), count)]
+        if rest:
+            parts.append((self.block(family, step, rest), 1))
+        return self.question.above(Composition(parts, Side.UP))
+
+    def block(self, family: list[Lattice], step: float, rounds: int) -> Lattice:
+        """Return masses whose profile is at least that of some rounds of the game, at every a."""
+        least = self.log_delta + math.log(_NEGLIGIBLE * rounds / self.rounds)
+        run = compose([(self.one, rounds)])
+        # Beyond the window the profile counts as infinite loss.
+        reach = inversion.chernoff(run.moments(), -least).reach
+        if not reach < _MOST:
+            raise TooLarge
+        window = replace(self, high_loss=max(reach, step)).window(step)
+        logs = play(family, rounds, window, Side.UP)
+        losses = window.losses()
+        kink = -np.expm1(np.minimum(losses, 0.0))
+        above = rounded_up(np.exp(logs), THOUSANDS) - kink + np.where(losses < 0.0, FEW, 0.0)
+        knots = np.array(range(window.start, window.start + window.size))
+        # The profile is convex; its bounds are not quite, where rounding outweighs them.
+        found = chords(_hull(np.maximum(above, 0.0), losses), knots, step)
+        # Rounded masses exceed 1 together; then twice the mass at infinity is enough of it.
+        excess_mass = max(float(found.mass.sum()) + found.infinite - 1.0, found.infinite)
+        if not excess_mass * self.rounds < 0.1 * rounds:
+            raise TooLarge
+        return replace(found, infinite=2.0 * found.infinite)
 
     def _family(self, mesh: Mesh, step: float) -> list[Lattice]:
         fine = _knots(step, self.top, 0.02)
