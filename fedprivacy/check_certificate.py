@@ -930,26 +930,33 @@ def _dense(tree: Tree, rounds: int) -> list[list[arb]]:
     """Return the rows of C; a tree has more rows than rounds."""
     if rounds > MOST_DENSE:
         raise Refused(f"more than {MOST_DENSE} rounds of this factor are not covered")
-    kind, f, column = tree["type"], _fields(tree), _column(tree, rounds)
+    column = _column(tree, rounds)
     if column is not None:
         return [[column[i - j] if i >= j else arb(0) for j in range(rounds)] for i in range(rounds)]
-    if kind == "Tree":
-        nodes = [
-            (end - 2**k, end)
-            for end in range(1, rounds + 1)
-            for k in range(rounds.bit_length())
-            if end % 2**k == 0
-        ]
-        return [[arb(int(a <= j < b)) for j in range(rounds)] for a, b in nodes]
-    if kind == "Restarted":
-        every, found = _whole(1, rounds, f, "every"), []
-        for start in range(0, rounds, every):
-            size = min(every, rounds - start)
-            before, after = [arb(0)] * start, [arb(0)] * (rounds - start - size)
-            found += [before + row + after for row in _dense(f["factor"], size)]
-        return found
-    if kind != "Matrix":
-        raise Refused(f"the factor {kind!r:.40} is not covered")
+    if tree["type"] not in ROWS:
+        raise Refused(f"the factor {tree['type']!r:.40} is not covered")
+    return ROWS[tree["type"]](_fields(tree), rounds)
+
+
+def _rows_of_nodes(f: Tree, rounds: int) -> list[list[arb]]:
+    """Return a row for each node of a binary tree: the rounds below it."""
+    sizes = [2**k for k in range(rounds.bit_length())]
+    nodes = [(end - n, end) for end in range(1, rounds + 1) for n in sizes if end % n == 0]
+    return [[arb(int(a <= j < b)) for j in range(rounds)] for a, b in nodes]
+
+
+def _rows_of_blocks(f: Tree, rounds: int) -> list[list[arb]]:
+    """Return the rows of a factor that begins again after every block of rounds."""
+    every, found = _whole(1, rounds, f, "every"), []
+    for start in range(0, rounds, every):
+        size = min(every, rounds - start)
+        before, after = [arb(0)] * start, [arb(0)] * (rounds - start - size)
+        found += [before + row + after for row in _dense(f["factor"], size)]
+    return found
+
+
+def _rows_of_matrix(f: Tree, rounds: int) -> list[list[arb]]:
+    """Return the first rows of a lower triangular matrix with a diagonal above 0."""
     array = f["array"]
     if len(array) < rounds:
         raise Refused("the matrix has fewer rows than the run has rounds")
@@ -957,6 +964,13 @@ def _dense(tree: Tree, rounds: int) -> list[list[arb]]:
     if any(len(row) != i + 1 or not row[i] > 0 for i, row in enumerate(rows)):
         raise Refused("the matrix is not lower triangular with a diagonal above 0")
     return [row + [arb(0)] * (rounds - len(row)) for row in rows]
+
+
+ROWS: dict[str, Callable[[Tree, int], list[list[arb]]]] = {
+    "Tree": _rows_of_nodes,
+    "Restarted": _rows_of_blocks,
+    "Matrix": _rows_of_matrix,
+}
 
 
 def _change(tree: Tree, rounds: int, rule: Rule) -> tuple[arb, arb]:
@@ -1052,23 +1066,24 @@ def _matrix_change(rows: list[list[arb]], rule: Rule) -> tuple[arb, arb]:
     columns = list(zip(*rows, strict=True))
     n, b, k = len(columns), rule.gap, rule.most
     gram = [[abs(sum(map(operator.mul, x, y), arb(0))).upper() for y in columns] for x in columns]
-    classes = [range(j, n, b) for j in range(b)] if rule.together else []
     if rule.together:
+        classes = [range(j, n, b) for j in range(b)]
         high = max(_largest([_largest([gram[i][j] for j in c], k) for i in c], k) for c in classes)
         patterns = [list(c)[:k] for c in classes]
     else:
-        apart = [
-            [x if abs(i - j) >= b else arb(0) for j, x in enumerate(row)]
-            for i, row in enumerate(gram)
-        ]
-        sums = [
-            row[i] + _best_pattern(far, b, k - 1)
-            for i, (row, far) in enumerate(zip(gram, apart, strict=True))
-        ]
-        high = _best_pattern([x.upper() for x in sums], b, k)
+        high = _most_apart(gram, rule)
         patterns = [list(range(j, n, b))[:k] for j in range(n if k == 1 else min(n, 4 * b))]
     low = max(_signed([columns[j] for j in pattern]) for pattern in patterns)
     return low, arb(high)
+
+
+def _most_apart(gram: list[list[arb]], rule: Rule) -> arb:
+    """Return a bound on the largest sum of |C'C| over patterns of rounds that are apart."""
+    b, sums = rule.gap, []
+    for i, row in enumerate(gram):
+        far = [x if abs(i - j) >= b else arb(0) for j, x in enumerate(row)]
+        sums.append((row[i] + _best_pattern(far, b, rule.most - 1)).upper())
+    return _best_pattern(sums, b, rule.most)
 
 
 def _largest(values: list[arb], count: int) -> arb:
@@ -1301,17 +1316,12 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
     if kind == "RandomAllocation":
         t = _whole(1, 2**53, drawn, "rounds_per_epoch")
         _one_of((1,), {"take": 1} | drawn, "take")
-        spread = named[0] == "MinimumSeparation" and rule.gap == 1 and rule.most < rounds
         if (free or named[0] == "SingleParticipation") and t == rule.gap:
             way: Callable[[list[list[arb]], arb], Known] = partial(
                 _bins, rule.gap, f.get("levels"), small
             )
-        elif spread and t * rule.most == rounds > t:
-            way = partial(_by_rows, OnceAnEpoch(t), small)
-        elif spread and t == rounds:
-            way = partial(_some, rule.most, small)
         else:
-            raise Refused("this allocation of rounds is not covered")
+            way = _once_an_epoch(named[0], t, rule, rounds, small)
     elif (
         free
         and kind in DRAWN.keys() - {"Shuffled"}
@@ -1336,6 +1346,18 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
     found = way(_dense(noise["factor"], rounds), arb(_noise(noise)))
     trusts = ("Theorem A of correlated noise", *found.trusts)
     return replace(found, above=(*found.above, *plain.above), trusts=trusts)
+
+
+def _once_an_epoch(
+    named: str, t: int, rule: Rule, rounds: int, small: float
+) -> Callable[[list[list[arb]], arb], Known]:
+    """Return the account of rounds that a unit draws once in each of several passes, or in one."""
+    if named == "MinimumSeparation" and rule.gap == 1 and rule.most < rounds:
+        if t * rule.most == rounds > t:
+            return partial(_by_rows, OnceAnEpoch(t), small)
+        if t == rounds:
+            return partial(_some, rule.most, small)
+    raise Refused("this allocation of rounds is not covered")
 
 
 def _bands(column: list[arb]) -> int:
@@ -2186,7 +2208,12 @@ def _shifted_cells(f: Tree) -> Pair:
         every = [[w * x for x in masses(m)] for w, m in moves]
         p = [sum(each, ZERO) for each in zip(*every, strict=True)]
         ratios = [sum((w * (m * y - m * m / 2).exp() for w, m in moves), ZERO) for y in places]
-    held = [ZERO] * (count + 1)
+    return _at_edges(p, q, ratios)
+
+
+def _at_edges(p: list[arb], q: list[arb], ratios: list[arb]) -> Pair:
+    """Return the pair of cells whose masses are spread on their edges, which have these ratios."""
+    held = [ZERO] * len(ratios)
     for j, (v, w) in enumerate(zip(p, q, strict=True)):
         up = (v - ratios[j] * w) / (ratios[j + 1] - ratios[j])
         if up.is_finite() and w > TINY:
@@ -2494,13 +2521,9 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
         if one.side < 0:
             k = min(k, size - 1)  # the outermost mass may lie farther out; every label is valid
             q[k], p[k] = q[k] + w, p[k] + v
-            continue
-        up = v / h - k * w
-        if not (up >= 0 and up <= w):
-            k, up = (k - 1, up + w) if up < w / 2 else (k + 1, up - w)
-        if not 0 <= k < size - 1 or not (up >= 0 and up <= w):
-            raise Undecided("the step of a value")
-        q[k], q[k + 1] = q[k] + w - up, q[k + 1] + up
+        else:
+            k, up = _upwards(w, v / h, k, size)
+            q[k], q[k + 1] = q[k] + w - up, q[k + 1] + up
     steps = Masses.of(q, BITS + UNIT)
     others = steps.power(copies - 1, size)
     total = others.times(steps, size).balls()
@@ -2509,6 +2532,23 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
         shown = others.times(Masses.of(p, BITS + UNIT), size).balls()
         return _labelled_places(total, shown, h / copies, spread)
     return _placed(total, h / copies, spread).trimmed(small)
+
+
+def _upwards(mass: arb, total: arb, k: int, size: int) -> tuple[int, arb]:
+    """Return the step of a value, and the mass at its upper end that keeps the mean.
+
+    Args:
+        mass: of the value.
+        total: mass times value, in steps.
+        k: the step of the value, or one next to it.
+        size: number of steps.
+    """
+    up = total - k * mass
+    if not (up >= 0 and up <= mass):
+        k, up = (k - 1, up + mass) if up < mass / 2 else (k + 1, up - mass)
+    if not 0 <= k < size - 1 or not (up >= 0 and up <= mass):
+        raise Undecided("the step of a value")
+    return k, up
 
 
 def _placed(masses: list[arb], step: arb, cell: arb) -> Ratios:
@@ -3930,15 +3970,17 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
         else one
         for (part, _), one, said in zip(parts, every, rounds, strict=True)
     ]
-    counts = [n for _, n in parts]
-    lost = sum((n * one.lost for n, one in zip(counts, made, strict=True)), ZERO)
-    off = sum((n * one.off for n, one in zip(counts, made, strict=True)), ZERO)
-    missing = sum((n * one.missing for n, one in zip(counts, made, strict=True)), ZERO)
-    final = bound["observer"] == "final"
-    above = [[(way, n) for way in one.above] for n, one in zip(counts, made, strict=True)]
-    # A part without an attained pair counts as a round that is not looked at.
-    shown = [[] if final and every[i] is None else one.below for i, one in enumerate(made)]
-    below = [[(way, n) for way in one or [[]]] for n, one in zip(counts, shown, strict=True)]
+    counted = [(n, one) for (_, n), one in zip(parts, made, strict=True)]
+    lost, off, missing = (
+        sum((n * getattr(one, name) for n, one in counted), ZERO)
+        for name in ("lost", "off", "missing")
+    )
+    above = [[(way, n) for way in one.above] for n, one in counted]
+    below = []
+    for (n, one), said in zip(counted, every, strict=True):
+        # A part without an attained pair counts as a round that is not looked at.
+        unseen = bound["observer"] == "final" and said is None
+        below.append([(way, n) for way in ([] if unseen else one.below) or [[]]])
     trusts = list(dict.fromkeys(trust for one in made for trust in one.trusts))
     return Plans(
         Plan(above, lambda x: lost + (1 + arb(x).exp()) * off),
