@@ -44,8 +44,8 @@ _BITS = 10
 """Number of leading bits kept of a long epoch's number of rounds: an error of at most 1 in 512."""
 _ORDER_BITS = 6
 """The same for the number of rounds of a bound on several epochs: an error of at most 1 in 32."""
-_MAX_REFINED = 16_000
-"""Laws of more outcomes are not refined."""
+_MAX_REFINED = 16_700
+"""Laws of about more outcomes are not refined."""
 _REVEALED = (1e-15, 1e-20)
 """Mass that a law on a lattice may reveal, if the lattice leaves out at least as much."""
 _MAX_ORDER = 512
@@ -278,7 +278,13 @@ def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:
             return fineness
     # If a lattice resolves the cells of the default law, a finer law is worth its cost.
     resolved = cell_of(mu, rounds, own) > step
-    return 2 * own if resolved and len(_rounded(mu, rounds, side).loss) <= _MAX_REFINED else own
+    return 2 * own if resolved and _outcomes(mu, rounds, side, own) <= _MAX_REFINED else own
+
+
+def _outcomes(mu: float, rounds: int, side: Side, fineness: int) -> float:
+    """Return about the number of outcomes of a law, from that of a coarse one."""
+    coarse = len(_rounded(mu, rounds, side, COARSE, REVEALED).loss)
+    return coarse * cell_of(mu, rounds, COARSE) / cell_of(mu, rounds, fineness)
 
 
 def with_few_bits(rounds: int, side: Side, bits: int) -> int:
@@ -324,7 +330,7 @@ def _log_below(mu: float, rounds: int, x: Array) -> Array:
 @functools.lru_cache(maxsize=16)
 def _log_laplace(mu: float) -> Array:
     """Return upper bounds on log E exp(-s Z) at the slopes s."""
-    atoms = _rounded(mu, 1, Side.UP)
+    atoms = _rounded(mu, 1, Side.UP, 0, REVEALED)
     values = np.exp(-_SLOPES[:, None] * np.exp(atoms.loss - atoms.shift)) @ atoms.q
     return np.log(values + atoms.q_infinite)
 
@@ -363,9 +369,7 @@ def _whole_moments(mu: float, rounds: int, most: int) -> Array:
 
 
 @functools.lru_cache(maxsize=128)
-def _rounded(
-    mu: float, rounds: int, side: Side, fineness: int = 0, revealed: float = REVEALED
-) -> DiscreteLaw:
+def _rounded(mu: float, rounds: int, side: Side, fineness: int, revealed: float) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
     return discrete(average_law(mu, rounds, side, fineness, revealed))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -386,16 +387,20 @@ def met(question: Question, found: Interval) -> bool:
 
 
 def likely(question: Question) -> float:
-    """Return a number that grows with the answer; 0 if not known, infinity if moments are late."""
+    """Return a number that grows with the answer, infinity if moments are late.
+
+    Where it is not known it is finite and larger than all others, so a known number limits the
+    search for an unknown one.
+    """
     try:
         with clock.no_less(PATIENCE), contextlib.suppress(NoMoments, ArithmeticError):
             moments = question.curve.moments()
             if isinstance(question, EpsilonAt):
                 found = inversion.chernoff(moments, -math.log(question.delta)).reach
-                return found if math.isfinite(found) else 0.0
+                return found if math.isfinite(found) else sys.float_info.max
     except LateError:
         return math.inf
-    return 0.0
+    return sys.float_info.max
 
 
 def settled(question: Question, before: Interval, after: Interval) -> bool:
@@ -405,6 +410,16 @@ def settled(question: Question, before: Interval, after: Interval) -> bool:
     # The fall of the upper end, measured as the width of an interval.
     fall = after._replace(low=Down(after.high), high=before.high)
     return question.excess(fall) <= _STILL
+
+
+def stays_above(question: Question, before: Interval, after: Interval) -> bool:
+    """Return whether an upper end alone will stay above the ceiling, as far as its last fall shows.
+
+    The next falls are a small part of the last one, for errors are of second order.
+    """
+    if not question.curve.support().above_only or not math.isfinite(before.high):
+        return False
+    return 2.0 * after.high - before.high > question.ceiling
 
 
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:

@@ -42,6 +42,7 @@ from .queries import (
     likely,
     met,
     settled,
+    stays_above,
 )
 from .too_large import REASON, crude
 
@@ -308,7 +309,7 @@ def _enough(question: Question, last: Interval, best: Interval, begun: float) ->
     """Return the reason to end a search, "" if the tolerance is met; None to continue."""
     if met(question, best):
         return ""
-    if settled(question, last, best):
+    if settled(question, last, best) or stays_above(question, last, best):
         return SETTLED
     # If the next lattice would be cut short, it would only cost time.
     return LATE if clock.left() < _GROWTH * (clock.now() - begun) else None
@@ -414,8 +415,10 @@ def _upper(found: Sequence[Interval]) -> Interval:
 def _least(several: Sequence[Question]) -> Interval:
     """Return the interval of the smallest of several valid numbers."""
     found: list[Interval] = []
-    # The smallest comes first, so that the others need not be refined.
-    for place, question in sorted(((likely(one), one) for one in several), key=itemgetter(0)):
+    # The smallest comes first, so that the others need not be refined. Of several unknown ones it
+    # is often the last choice, because the first represents all and is larger.
+    placed = sorted(((likely(one), one) for one in reversed(several)), key=itemgetter(0))
+    for place, question in placed:
         # A number above a known one is not the smallest, so its exact value is irrelevant.
         known = min((one.high for one in found), default=math.inf)
         # A curve whose moments are late would take as long again; 0 is below its number.
@@ -464,6 +467,9 @@ def _interval(question: Question) -> Interval:
     if question.stated:
         return _or_bounded(question, found, question.rescue)
     if not found.reason or question.curve.support().exact or not is_composed(question.curve):
+        return found
+    # A number that is not the smallest of several needs no other bound.
+    if found.reason == SETTLED and found.high > question.ceiling:
         return found
     if found.reason == LATE:
         unknown = math.isinf(found.high)
