@@ -81,23 +81,29 @@ def _of_models(draft: Draft, one: Field) -> None:
 def _of_epochs(draft: Draft) -> None:
     """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
     fields, rounds, rate = draft.fields, draft.rounds, draft.rate
-    epochs = [one for one in fields.every if one.name in EPOCHS or _epochs_run(one)]
-    known = [one.number for one in epochs if draft.about_the_run(one) and one.number is not None]
-    most = max(known, default=0)
     steps = [one for one in fields.used.values() if one.number == rounds]
     counted = any(one.name in _STEPS for one in steps)
     at = next((one for one in fields.every if one.name in ("epoch", "current_epoch")), None)
     if at is not None and counted:
         draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
+    epochs = [one for one in fields.every if one.name in EPOCHS or _epochs_run(one)]
+    known = [one.number for one in epochs if draft.about_the_run(one) and one.number is not None]
     if rounds is None:
-        # A larger share makes fewer rounds; the least one was divided by this factor.
-        share = rate or draft.least_rate * 1.05
-        if share and not draft.of_clients:
-            draft.least_rounds = 0 if federated(fields) else math.floor(_least(most, share))
-    elif known and steps and rate is None and most > 1 and counted:
-        draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
+        _note_least(draft, max(known, default=0), rate)
     elif known and steps:
-        _beside_epochs(draft, steps[0], rounds, most, rate)
+        most = max(known)
+        if rate is None and most > 1 and counted:
+            draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
+        else:
+            _beside_epochs(draft, steps[0], rounds, most, rate)
+
+
+def _note_least(draft: Draft, epochs: float, rate: float | None) -> None:
+    """Note the least number of rounds that the epochs make, if the file does not state it."""
+    # A larger share makes fewer rounds; the least one was divided by this factor.
+    share = rate or draft.least_rate * 1.05
+    if share and not draft.of_clients:
+        draft.least_rounds = 0 if federated(draft.fields) else math.floor(_least(epochs, share))
 
 
 def _least(epochs: float, rate: float) -> float:

@@ -160,12 +160,10 @@ def _of_records(draft: Draft, one: Field) -> None:
 
 def _of_other_records(fields: Fields, one: Field) -> str:
     """Return why a record may change more than its clipped and noisy gradient; else empty."""
-    words, private = one.words, bool(one.words & _PRIVATE)
-    if private and words & _SOME:
+    words = one.words
+    if words & _PRIVATE and words & _SOME:
         return "parts of the model may have no noise"
-    factor = "multiplier" in words and "noise" not in words and one.place_words & _PRIVATE
-    scheduled = private and words & {"schedule", "scheduler"}
-    if factor or (scheduled and not one.said & {"constant", "none"}):
+    if _is_factor(one):
         return "it may change the noise of later steps"
     if one.name in _BATCH_CLIPS and not fields.has(*CLIPS, *_CLIPS):
         return "it may clip the mean of a batch in place of each record"
@@ -176,6 +174,13 @@ def _of_other_records(fields: Fields, one: Field) -> str:
     if _BATCH_NORM.search(plain_name(f"{one.name} {str(one.value)[:200] if one.said else 0}")):
         return "batch normalisation mixes the records of a batch"
     return ""
+
+
+def _is_factor(one: Field) -> bool:
+    """Return whether a field is a factor or a schedule in a part about privacy."""
+    factor = "multiplier" in one.words and "noise" not in one.words and one.place_words & _PRIVATE
+    scheduled = one.words & _PRIVATE and one.words & {"schedule", "scheduler"}
+    return bool(factor or (scheduled and not one.said & {"constant", "none"}))
 
 
 def _shuffled(draft: Draft) -> None:

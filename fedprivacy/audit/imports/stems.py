@@ -188,10 +188,14 @@ def _in_doubt(one: Field, stem: Stem, draft: Draft) -> bool:
     others = one.words - stems
     if others - stem.known:
         return True
-    # A bare switch says yes, or how; any other text may limit it.
-    plain = one.number is not None or one.flag is not None or not isinstance(one.value, str)
     switch = others <= _SWITCH or bool(stems & {"clip", "clipping"})
-    return stem.fact == "noise_multiplier" and switch and not plain and not one.said <= _SAID
+    return stem.fact == "noise_multiplier" and switch and _limits(one)
+
+
+def _limits(one: Field) -> bool:
+    """Return whether the text of a switch may limit it: it says neither yes nor how."""
+    answered = one.number is not None or one.flag is not None
+    return isinstance(one.value, str) and not answered and not one.said <= _SAID
 
 
 _WHOLE = re.compile(r"(?<![\w.])\d{1,12}(?![\w.])")

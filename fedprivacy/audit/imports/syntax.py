@@ -99,16 +99,20 @@ def _content(path: Path, text: bytes) -> Content:
     if isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list):
         values = _code(values["cells"])
         text, found = values.encode("utf-8", "replace"), Content("notebook", values)
-    if isinstance(values, dict) and about_privacy(values):
-        # A command may replace a setting, and a log may say that a switch is off.
-        values = {**values, **commands_inside(values)}
-        if path.suffix.lower() in _LOGS:
-            values |= warnings_of(text.decode("utf-8", "replace"))
+    if not isinstance(values, str) and about_privacy(values):
+        return Content(found.kind, _with_commands(path, values, text))
     # Settings that a program printed are inside a text, or inside the strings of a file.
-    elif len(text) <= MAX_TEXT and not (isinstance(values, list) and about_privacy(values)):
-        shown = _printed(found.kind, values, text.decode("utf-8", "replace"))
-        return shown or Content(found.kind, values)
-    return Content(found.kind, values)
+    short = len(text) <= MAX_TEXT
+    shown = _printed(found.kind, values, text.decode("utf-8", "replace")) if short else None
+    return shown or Content(found.kind, values)
+
+
+def _with_commands(path: Path, values: Any, text: bytes) -> Any:
+    """Return settings with those of commands, which may replace them, and of sentences of a log."""
+    if not isinstance(values, dict):
+        return values
+    more = warnings_of(text.decode("utf-8", "replace")) if path.suffix.lower() in _LOGS else {}
+    return {**values, **commands_inside(values), **more}
 
 
 def _printed(kind: str, values: Any, text: str) -> Content | None:
@@ -347,16 +351,8 @@ def _table(text: bytes, name: str) -> Content | None:
     if header is None:
         return None
     separator, names, stated = header
-    if len(lines) > MAX_ROWS + 1:
-        unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
     settings = {setting_name(each) for each in names}
-    epochs = {plain_name(each) for each in names} & {"epoch", "training_iteration"}
-    if epochs and settings & {"noise_multiplier", "sigma"} and len(lines) > 2:
-        unreadable(
-            name,
-            "rows are epochs of one run, and an epoch has many steps; write a row for each step "
-            "with a column round, or state the run: --noise-multiplier Z --rounds N",
-        )
+    _check_rows(names, len(lines) - 1, name)
     decimal, rows = _decimal_comma(lines[1:], separator), []
     for at, line in enumerate(lines[1:], start=2):
         cells = table.split(line.decode("utf-8", "replace"), f"{name}, line {at}", separator)
@@ -370,6 +366,20 @@ def _table(text: bytes, name: str) -> Content | None:
     if len({*names}) != len(names):
         unreadable(name, "a column occurs twice")
     return Content("table", turned(rows))
+
+
+def _check_rows(names: list[str], count: int, name: str) -> None:
+    """Refuse too many rows, and rows that are epochs of one run."""
+    if count > MAX_ROWS:
+        unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
+    epochs = {plain_name(each) for each in names} & {"epoch", "training_iteration"}
+    noisy = {setting_name(each) for each in names} & {"noise_multiplier", "sigma"}
+    if epochs and noisy and count > 1:
+        unreadable(
+            name,
+            "rows are epochs of one run, and an epoch has many steps; write a row for each step "
+            "with a column round, or state the run: --noise-multiplier Z --rounds N",
+        )
 
 
 def _header(lines: list[bytes]) -> tuple[str, list[str], dict[str, Any]] | None:

@@ -207,14 +207,11 @@ def _is_clear(one: Field, known: Known) -> bool:
     if one.name in NAMES:
         return _value_is_clear(one, named, known)
     families = [each for each in FAMILIES if any(map(each.begins.match, named))]
+    # ``stems`` has looked at it, or it is about another part of the program.
     if families:
-        # ``stems`` has looked at it, or it is about another part of the program.
         return all(_fits(each, named, one.place_words) for each in families)
     # ``_spent`` and ``stems`` look at every epsilon.
-    if {*named} & {"epsilon", "eps"}:
-        return True
-    named = [word for word in named if not (known.shuffled and word.startswith("shuffl"))]
-    return not named or (not _follows_data(one, named) and _is_known_field(one, named, known))
+    return not {*named}.isdisjoint({"epsilon", "eps"}) or _is_known_field(one, named, known)
 
 
 def _follows_data(one: Field, named: list[str]) -> bool:
@@ -230,15 +227,14 @@ def _follows_data(one: Field, named: list[str]) -> bool:
 
 
 def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
-    # A part that is off changes no fact, if it is no switch of privacy. One of a kind is one run.
-    off = one.flag is False or one.number == 0
-    denied = one.flag is False and (
-        one.place_words & {"no", "without", "disable", "disabled", "off", "false", "adaptive"}
-    )
-    others = {*named} & _OTHERS or denied
-    off = off and bool(not {*_words(one.place)} & _NOT_SWITCHES or others)
+    named = [word for word in named if not (known.shuffled and word.startswith("shuffl"))]
+    if not named:
+        return True
+    if _follows_data(one, named):
+        return False
+    # A part that is off changes no fact. One of a kind is one run.
     single = one.number == 1 or (isinstance(one.value, list) and len(one.value) == 1)
-    if off or ({*named} & (_COUNTS | COUNTING) and single):
+    if _is_off(one, named) or ({*named} & (_COUNTS | COUNTING) and single):
         return True
     if one.name in ("t", "num_batches"):
         return known.rounds >= (one.number or math.inf)
@@ -246,6 +242,17 @@ def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     if not _name_is_clear(one, named, shown=shown):
         return _restates(one, known)
     return _value_is_clear(one, named, known)
+
+
+_DENIED = {"no", "without", "disable", "disabled", "off", "false", "adaptive"}
+
+
+def _is_off(one: Field, named: list[str]) -> bool:
+    """Return whether a field turns a part off that is no switch of privacy."""
+    if one.flag is not False and one.number != 0:
+        return False
+    others = {*named} & _OTHERS or (one.flag is False and one.place_words & _DENIED)
+    return bool(others) or not {*_words(one.place)} & _NOT_SWITCHES
 
 
 def _fits(family: Stem, named: list[str], place: set[str]) -> bool:

@@ -189,18 +189,27 @@ def _sampling(draft: Draft) -> None:
 
 def _shares(draft: Draft) -> None:
     """Take the share or the size of a cohort, or the numbers from which the user can state it."""
-    unit, asked = draft.facts.get("unit"), draft.asked
     drawn = {"sampling_probability", "cohort", "rounds_per_epoch"}
-    if asked & {*drawn, "population"} or draft.sampling is Sampling.EVERYONE:
+    if draft.asked & {*drawn, "population"} or draft.sampling is Sampling.EVERYONE:
         return
-    if unit is Unit.CLIENT:
+    if draft.of_clients:
         _take_counts(draft)
-    elif federated(draft.fields) and unit is None:
+    elif federated(draft.fields):
+        _of_clients_or_records(draft)
+    elif not draft.facts.keys() & drawn:
+        _of_records(draft)
+
+
+def _of_clients_or_records(draft: Draft) -> None:
+    """Note the cohort of a federated file whose unit is open, and ask for a rate."""
+    if draft.facts.get("unit") is None:
         _suggest(draft, COHORT, POPULATION)
         for one in draft.fields.all(*RATE)[:1]:
             draft.ask("sampling_probability", f"{one}, of clients or of a client's records?")
-    if unit is Unit.CLIENT or federated(draft.fields) or draft.facts.keys() & drawn:
-        return
+
+
+def _of_records(draft: Draft) -> None:
+    """Take the rate of batches, or note the numbers that make one."""
     if draft.sampling is Sampling.SHUFFLED:
         draft.take("rounds_per_epoch", *PER_EPOCH, whole=True)
     if _take_rate(draft, RATE) is None and draft.fields.has("q"):
@@ -269,21 +278,20 @@ _INFINITE = ("inf", ".inf", "infinity", "infinite", "+inf", "math.inf", "np.inf"
 def _check_private(draft: Draft, name: str) -> None:
     """Refuse a run without noise: its noise is zero or empty, and no epsilon would need one."""
     every = [one for one in draft.fields.every if draft.about_the_run(one)]
-    infinite = next((one for one in every if one.name in EPSILON and is_infinite(one.value)), None)
+    epsilons = [one for one in every if one.name in EPSILON]
+    infinite = next((one for one in epsilons if is_infinite(one.value)), None)
     if infinite is not None and draft.noise:
         draft.ask_claim(f"{infinite} is no claim")
         draft.ask("noise_multiplier", f"{infinite} may turn the noise off")
         draft.lasting.append(f"{infinite} may turn the noise off, whatever is stated")
-        return
-    if draft.noise is not None or draft.several.get("noise_multiplier"):
-        return
-    noises = [one for one in every if one.name in (*NOISE, *UNCLEAR)]
-    empty = [one for one in noises if one.value is None or _says_none(one)]
-    goal = any(one.number is not None for one in every if one.name in EPSILON)
-    if len(empty) < len(noises) or goal or not (empty or infinite):
-        return
-    why = f"{infinite or empty[0]} states no noise, and no finite epsilon"
-    refuse_unauditable(name, draft.tool, f"{why}: the run is not private as recorded")
+    elif draft.noise is None and not draft.several.get("noise_multiplier"):
+        noises = [one for one in every if one.name in (*NOISE, *UNCLEAR)]
+        empty = [one for one in noises if one.value is None or _says_none(one)]
+        none = infinite or next(iter(empty), None)
+        goal = any(one.number is not None for one in epsilons)
+        if none is not None and len(empty) == len(noises) and not goal:
+            why = f"{none} states no noise, and no finite epsilon"
+            refuse_unauditable(name, draft.tool, f"{why}: the run is not private as recorded")
 
 
 def _says_none(one: Field) -> bool:
