@@ -639,7 +639,8 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
             [low, _at_rate(one.far, kept)],
             [high - low, _at_rate(one.far, q)],
         ]
-        return one.known(_mixed(parts), _at_rate(one.near, takes), ZERO, trust)
+        found = one.known(_mixed(parts), _at_rate(one.near, takes), ZERO, trust)
+        return replace(found, above=(*_who_else(one, q, n, most), *found.above))
     if adjacency == "zero_out" and not one.absent:
         return one.known(_or_idle(one.near, takes), None, ZERO, "T4")
     filled = _tail(n, q, most)
@@ -655,6 +656,68 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     parts = [[none, _node("Gdp", mu=arb(0))], [1 - alone - none, at(q)], [alone, last]]
     shown = None if adjacency == "replace_one" and one.z is None else at(takes)
     return one.known(_mixed(parts), shown, ZERO, trust)
+
+
+def _who_else(one: Sum, q: arb, n: int, most: int) -> list[Parts]:
+    """Return the pair if it is told who else takes part: a unit more or less (T10); or none.
+
+    Labels are: no place is left, one place, or more. The chance of one place stands for the law of
+    who else takes part, which is another one without the unit.
+    """
+    if one.near["type"] != "Gdp" or q == 1:
+        return []
+    mu, cases = one.near["fields"]["mu"], []
+    for others in (n - 1, n):
+        # Fewer others than places are never too many.
+        if others < most:
+            continue
+        full, above = _tail(others, q, most), _tail(others + 1, q, most + 1)
+        near, taken = _tail(others, q, most - 1) - full, arb(most) / (others + 1) * above
+        if not (full > 0 and near > 0 and q + taken / near < 1):
+            return []
+        if (b := _crowded(mu, q, full, near, taken)) is None:
+            return []
+        cases.append((full, near, b))
+    full, near, b = cases[0]
+    for other in cases[1:]:
+        full, near, b = full.min(other[0]), near.max(other[1]), b.max(other[2])
+    if most > n - 1:
+        full = arb(0)
+    if not 1 - full - near > 0:
+        return []
+    parts = [
+        [full, _node("Gdp", mu=arb(0))],
+        [1 - full - near, _at_rate(one.near, q)],
+        [near, _at_rate(one.near, b)],
+    ]
+    return [[(_mixed(parts), 1)]]
+
+
+def _crowded(mu: arb, q: arb, full: arb, near: arb, taken: arb) -> arb | None:
+    """Return a chance b that meets the condition of T10, or None."""
+    least, lost = q + taken / near, taken / full
+
+    def area(b: arb, v: arb) -> arb:
+        """Return b H_{v/b} of N(mu) against N(0)."""
+        if not v > 0:
+            return arb("nan")  # no condition holds with it
+        cut = (v / b).log() / mu
+        return b * _normal_below(mu / 2 - cut) - v * _normal_below(-mu / 2 - cut)
+
+    def serves(b: arb) -> bool:
+        for k in range(32):
+            low, high = -lost * (k + 1) / 32, -lost * k / 32
+            if not near * (area(b, b + low) - area(least, q + low)) >= full * high:
+                return False
+        return bool(area(b, b) >= area(least, q))
+
+    low, high = float(least.upper()), 1.0 - 1e-7
+    if not serves(arb(high)):
+        return None
+    while high - low > 1e-8 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if serves(arb(middle)) else (middle, high)
+    return arb(high)
 
 
 def _mixed(parts: list[Any]) -> Tree:

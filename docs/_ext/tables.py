@@ -216,10 +216,6 @@ _LABEL = (
 _GAME = 'with `accountant="game"`; the fold, which certificates prove again, is up to 12 % above'
 _ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
 REASONS = {
-    (
-        "TruncatedPoisson",
-        "add_remove",
-    ): "truncation is labelled above, and hidden in what data show",
     ("FixedSize", "zero_out"): _GAME,
     ("FixedSize", "replace_one"): _GAME,
     ("WithReplacement", "zero_out"): _LABEL,

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import count, natural, probability, validate_fields
-from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
+from ..loss import IDENTITY, Curve, Fold, Gdp, LeastOf, Mix, Side, compose
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW
@@ -28,6 +28,7 @@ from .binomial import (
     widened,
 )
 from .cohorts import excluded
+from .crowded import crowded_chance
 from .poisson import Poisson, drawn_apart, opposite
 from .scheme import (
     VISIBLE,
@@ -46,6 +47,8 @@ from .scheme import (
 _RARE = 1e-300
 """Probabilities of labels below this value are raised to it."""
 _UP = 1.0 + FEW
+_LOSSES = np.array([-0.05, 0.0, 0.1, 0.4, 1.0, 2.0, 4.0, 8.0])
+"""Losses at which two pairs of a round are compared."""
 _DECLARED = "population (the number of units, declared public, which add_remove does not hide)"
 
 
@@ -86,7 +89,53 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
         (high - low, pairs.sampled(either, scheme.probability)),
     )
     witness = pairs.sampled_zero_out(inner, scheme.surely, observer)
-    return Pair(Mix(tuple(part for part in parts if part[0] > 0.0)), witness)
+    labelled = Mix(tuple(part for part in parts if part[0] > 0.0))
+    told = _told(alone, scheme)
+    if told is None:
+        return Pair(labelled, witness)
+    # Where one pair represents both, it is the one of a slot unless the other is nowhere larger.
+    both = (told, labelled) if _below(told, labelled) else (labelled, told)
+    return Pair(LeastOf(both), witness)
+
+
+def _below(one: Curve, other: Curve) -> bool:
+    """Return whether the profile of one is at most that of another at some losses."""
+    tails = (curve.tails(_LOSSES) for curve in (one, other))
+    first, second = (np.exp(t.p_above) - np.exp(_LOSSES + t.q_above) for t in tails)
+    return bool(np.all(first <= second))
+
+
+def _told(alone: Curve, scheme: TruncatedPoisson) -> Mix | None:
+    """Return the pair if it is told who else takes part (T10); None if there is none.
+
+    That is told to everybody. Its law is another one without the unit, but only slightly, where
+    truncation is rare.
+    """
+    if not isinstance(alone, Gdp) or scheme.probability == 1.0:
+        return None
+    size, q = scheme.largest, scheme.probability
+    found = []
+    for others in (scheme.population - 1, scheme.population):
+        if size > others:
+            continue
+        full, near = log_tail(others, q, size), log_mass(others, q, size - 1)
+        taken = add(log_share(size, others + 1), log_tail(others + 1, q, size + 1))
+        if min(full[0], near[0], taken[0]) < -600.0:
+            return None
+        chance = crowded_chance(alone.mu, q, full, near, taken)
+        if chance is None:
+            return None
+        found.append((math.exp(full[0]) / _UP**4, math.exp(near[1]) * _UP**4, chance))
+    nobody, one, chances = zip(*found, strict=True)
+    # Weight on labels that lose more only adds loss.
+    crowded = max(one)
+    none = 0.0 if size > scheme.population - 1 else min(*nobody, 1.0 - crowded)
+    parts = (
+        (none, IDENTITY),
+        (1.0 - crowded - none, pairs.sampled(alone, q)),
+        (crowded, pairs.sampled(alone, max(chances))),
+    )
+    return Mix(tuple(part for part in parts if part[0] > 0.0)) if parts[1][0] > 0.0 else None
 
 
 def _above(first: Curve, second: Curve) -> Curve:
@@ -121,7 +170,8 @@ def _twice(curve: Curve) -> Curve:
 _ROOM = "r = places left by the others: Mix(P(r > 1): {0} at q, P(r = 1): {0} at p*, P(r = 0): id)"
 _OTHERS = (
     "m of n-1 others drawn, M of n: Mix(P(M < B): S(G(1/z), q), P(m >= B): S(G(2/z), P(kept | m >= "
-    "B)), P(m < B <= M): S(G(2/z), q))"
+    "B)), P(m < B <= M): S(G(2/z), q)); or r = places left by the others: Mix(P(r > 1): S(G(1/z), "
+    "q), P(r = 1): S(G(1/z), b), P(r = 0): id)"
 )
 _KEPT = "the same at P(takes part)"
 
