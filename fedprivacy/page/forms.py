@@ -39,6 +39,10 @@ class FormField:
     kind: str = "number"
 
 
+def _by_name(*fields: FormField) -> dict[str, FormField]:
+    return {field.name: field for field in fields}
+
+
 UNITS = (
     FormChoice("client", "One client", "all data of one client, such as a phone or a hospital"),
     FormChoice("record", "One record", "one example in the data of a client"),
@@ -62,62 +66,59 @@ SCHEMES = (
     FormChoice("shuffled", "A shuffled pass", "each unit joins one round of an epoch, shuffled"),
     FormChoice("allocation", "One round by chance", "each unit draws its round of an epoch"),
 )
-PLAN = {
-    field.name: field
-    for field in (
-        FormField("unit", "Protected unit", "Whose data are protected as one.", UNITS),
-        FormField(
-            "adjacency",
-            "Neighbours",
-            "The two cases that an attacker must not be able to tell apart.",
-            ADJACENCIES,
-        ),
-        FormField("observer", "Attacker", "What the attacker gets to see.", OBSERVERS),
-        FormField("sampling", "Who joins a round", "How the code draws them.", SCHEMES),
-        FormField(
-            "population",
-            "Population",
-            "The number of all units that may be drawn.",
-            only="poisson fixed truncated with-replacement",
-        ),
-        FormField(
-            "cohort",
-            "Cohort",
-            "The number of units in a round; on average, if they join by chance.",
-            only="poisson fixed truncated with-replacement",
-        ),
-        FormField(
-            "largest_cohort",
-            "Largest cohort",
-            "If more join by chance, a random subset of this size remains.",
-            only="truncated",
-        ),
-        FormField(
-            "rounds_per_epoch",
-            "Rounds per epoch",
-            "An epoch has this many rounds; each unit joins one.",
-            only="shuffled allocation",
-        ),
-        FormField("rounds", "Rounds", "The number of noisy sums that are released."),
-        FormField(
-            "knows",
-            "Given",
-            "Enter the noise to get epsilon, or a budget to get the noise.",
-            (FormChoice("noise", "The noise"), FormChoice("budget", "A budget")),
-        ),
-        FormField(
-            "noise_multiplier",
-            "Noise multiplier",
-            "Standard deviation of the noise on the sum, divided by the clip norm.",
-        ),
-        FormField("epsilon", "Epsilon", "The largest privacy loss that is allowed."),
-        FormField(
-            "delta",
-            "Delta",
-            "The probability that epsilon may miss; choose it far below 1 / population.",
-        ),
-    )
-}
+PLAN = _by_name(
+    FormField("unit", "Protected unit", "Whose data are protected as one.", UNITS),
+    FormField(
+        "adjacency",
+        "Neighbours",
+        "The two cases that an attacker must not be able to tell apart.",
+        ADJACENCIES,
+    ),
+    FormField("observer", "Attacker", "What the attacker gets to see.", OBSERVERS),
+    FormField("sampling", "Who joins a round", "How the code draws them.", SCHEMES),
+    FormField(
+        "population",
+        "Population",
+        "The number of all units that may be drawn.",
+        only="poisson fixed truncated with-replacement",
+    ),
+    FormField(
+        "cohort",
+        "Cohort",
+        "The number of units in a round; on average, if they join by chance.",
+        only="poisson fixed truncated with-replacement",
+    ),
+    FormField(
+        "largest_cohort",
+        "Largest cohort",
+        "If more join by chance, a random subset of this size remains.",
+        only="truncated",
+    ),
+    FormField(
+        "rounds_per_epoch",
+        "Rounds per epoch",
+        "An epoch has this many rounds; each unit joins one.",
+        only="shuffled allocation",
+    ),
+    FormField("rounds", "Rounds", "The number of noisy sums that are released."),
+    FormField(
+        "knows",
+        "Given",
+        "Enter the noise to get epsilon, or a budget to get the noise.",
+        (FormChoice("noise", "The noise"), FormChoice("budget", "A budget")),
+    ),
+    FormField(
+        "noise_multiplier",
+        "Noise multiplier",
+        "Standard deviation of the noise on the sum, divided by the clip norm.",
+    ),
+    FormField("epsilon", "Epsilon", "The largest privacy loss that is allowed."),
+    FormField(
+        "delta",
+        "Delta",
+        "The probability that epsilon may miss; choose it far below 1 / population.",
+    ),
+)
 
 EXAMPLE = {
     "unit": "client",
@@ -141,69 +142,60 @@ def _named(names: Any) -> tuple[FormChoice, ...]:
     return tuple(FormChoice(str(each), str(each).replace("-", " ")) for each in names)
 
 
-CLAIM = {
-    field.name: field
-    for field in (
-        FormField("epsilon", "Claimed epsilon", "Leave it empty to judge the claim of the file."),
-        FormField("delta", "Claimed delta", "Leave it empty to judge the claim of the file."),
-    )
-}
-FACTS = {
-    field.name: field
-    for field in (
-        FormField("adjacency", "Neighbours", "The cases to tell apart.", ADJACENCIES),
-        FormField("observer", "Attacker", "What the attacker gets to see.", OBSERVERS),
-        FormField("unit", "Protected unit", "Whose data are protected as one.", UNITS),
-        FormField("sampling", "Sampling", "How the units of a round were drawn.", _named(Sampling)),
-        FormField(
-            "sampling_probability",
-            "Sampling probability",
-            "Probability of a unit to be in a round.",
-            only="poisson",
-        ),
-        FormField("cohort", "Cohort", "Number of units in a round.", only="fixed with-replacement"),
-        FormField("population", "Population", "Number of units; a fixed cohort needs it."),
-        FormField(
-            "rounds_per_epoch",
-            "Rounds per epoch",
-            "Number of rounds in a pass over the units.",
-            only="shuffled allocation",
-        ),
-        FormField("rounds", "Rounds", "Number of noisy sums that were released."),
-        FormField(
-            "noise_multiplier",
-            "Noise multiplier",
-            "Standard deviation of the noise on the sum, divided by the clip norm of one unit.",
-        ),
-        FormField("steps_per_round", "Sums per round", "Noisy sums in each recorded round."),
-        FormField("missing_shares", "Missing shares", "Noise shares of a cohort that were lost."),
-        FormField(
-            "denominator",
-            "Denominator",
-            "Were sums divided by a public number, or by one that depends on the data?",
-            _named(Denominator),
-        ),
-        FormField("trials", "Runs on these data", "Number of runs, this one included."),
-        FormField(
-            "reviewed",
-            "Reviewed entries",
-            "The code of entries that you looked at and that change none of these facts.",
-            kind="text",
-        ),
-    )
-}
+CLAIM = _by_name(
+    FormField("epsilon", "Claimed epsilon", "Leave it empty to judge the claim of the file."),
+    FormField("delta", "Claimed delta", "Leave it empty to judge the claim of the file."),
+)
+FACTS = _by_name(
+    FormField("adjacency", "Neighbours", "The cases to tell apart.", ADJACENCIES),
+    FormField("observer", "Attacker", "What the attacker gets to see.", OBSERVERS),
+    FormField("unit", "Protected unit", "Whose data are protected as one.", UNITS),
+    FormField("sampling", "Sampling", "How the units of a round were drawn.", _named(Sampling)),
+    FormField(
+        "sampling_probability",
+        "Sampling probability",
+        "Probability of a unit to be in a round.",
+        only="poisson",
+    ),
+    FormField("cohort", "Cohort", "Number of units in a round.", only="fixed with-replacement"),
+    FormField("population", "Population", "Number of units; a fixed cohort needs it."),
+    FormField(
+        "rounds_per_epoch",
+        "Rounds per epoch",
+        "Number of rounds in a pass over the units.",
+        only="shuffled allocation",
+    ),
+    FormField("rounds", "Rounds", "Number of noisy sums that were released."),
+    FormField(
+        "noise_multiplier",
+        "Noise multiplier",
+        "Standard deviation of the noise on the sum, divided by the clip norm of one unit.",
+    ),
+    FormField("steps_per_round", "Sums per round", "Noisy sums in each recorded round."),
+    FormField("missing_shares", "Missing shares", "Noise shares of a cohort that were lost."),
+    FormField(
+        "denominator",
+        "Denominator",
+        "Were sums divided by a public number, or by one that depends on the data?",
+        _named(Denominator),
+    ),
+    FormField("trials", "Runs on these data", "Number of runs, this one included."),
+    FormField(
+        "reviewed",
+        "Reviewed entries",
+        "The code of entries that you looked at and that change none of these facts.",
+        kind="text",
+    ),
+)
 WHOLE_NUMBERS = {
     *("cohort", "population", "rounds", "rounds_per_epoch", "steps_per_round"),
     *("missing_shares", "trials"),
 }
 """Facts that are integers."""
-ABOUT = {
-    field.name: field
-    for field in (
-        FormField("auditor", "Auditor", "Your name, as the report shows it.", kind="text"),
-        FormField("subject", "Subject", "What the report is about.", kind="text"),
-    )
-}
+ABOUT = _by_name(
+    FormField("auditor", "Auditor", "Your name, as the report shows it.", kind="text"),
+    FormField("subject", "Subject", "What the report is about.", kind="text"),
+)
 
 
 def _deployment(name: str, meaning: str | None, choices: tuple[str, ...] | None) -> FormField:
@@ -220,16 +212,13 @@ DEPLOYMENT = {name: _deployment(name, meaning, None) for name, meaning in REQUIR
 LISTS = {"data_curators", "registry_authors"}
 """Fields of a deployment that are lists; commas separate the entries."""
 
-COMPARED = {
-    field.name: field
-    for field in (
-        PLAN["delta"],
-        FormField("epsilon", "Budget", "The largest epsilon that is allowed; it may be empty."),
-        PLAN["adjacency"],
-        PLAN["observer"],
-        PLAN["unit"],
-    )
-}
+COMPARED = _by_name(
+    PLAN["delta"],
+    FormField("epsilon", "Budget", "The largest epsilon that is allowed; it may be empty."),
+    PLAN["adjacency"],
+    PLAN["observer"],
+    PLAN["unit"],
+)
 COSTS = {
     "accuracy": "Accuracy",
     "w2": "W2 distance",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, wraps
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,24 @@ from ..errors import closed_unit, integer, natural, positive, refuse, require, v
 from ..rounding import THOUSANDS
 from . import search
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
+
+T = TypeVar("T")
+
+
+def once_if_equal(of_round: Callable[[Any, int], T]) -> Callable[[Any, int], T]:
+    """Compute a property of a round only once if all rounds of the chain are equal."""
+    name = f"{of_round.__name__} of every round"
+
+    @wraps(of_round)
+    def found(self: Any, index: int) -> T:
+        if not self.homogeneous:
+            return of_round(self, index)
+        known: dict[str, T] = vars(self)
+        if name not in known:
+            known[name] = of_round(self, 0)
+        return known[name]
+
+    return found
 
 
 class Averaging(StrEnum):
@@ -396,12 +414,9 @@ class Chain(Stepped):
         added = self._spread * local.dispersion(law)
         return Normal(mean=after.mean, covariance=after.covariance + added)
 
-    @cached_property
-    def _only_round(self) -> LocalRound:
-        return self.local_round(0)
-
+    @once_if_equal
     def _round(self, index: int) -> LocalRound:
-        return self._only_round if self.homogeneous else self.local_round(index)
+        return self.local_round(index)
 
     def laws(self, start: Normal) -> Iterator[Normal]:
         """Yield mean and covariance of the global iterate after 0, 1, 2, ... rounds."""
@@ -419,7 +434,7 @@ class Chain(Stepped):
         count = integer(0, rounds=rounds)
         if self.homogeneous and self.gaussian:
             # Affine maps compose exactly, so a power gives all rounds at once.
-            return self._only_round.average.power(count).apply(start)
+            return self._round(0).average.power(count).apply(start)
         law = start
         for index in range(count):
             law = self.step(law, index)
@@ -498,7 +513,7 @@ def _skipped(
     """Return a round before which W2 exceeds the accuracy, and the condition for an early end."""
     if not (chain.homogeneous and chain.gaussian):
         return 0, None
-    average = chain._only_round.average
+    average = chain._round(0).average
     # Symmetric apart from rounding; eigh would read only one of the two triangles.
     values, vectors = np.linalg.eigh((average.matrix + average.matrix.T) / 2.0)
     # A map that does not contract has no stationary law.

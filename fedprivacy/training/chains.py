@@ -25,7 +25,7 @@ from ..mechanisms.exact_normals import StoredDraws
 from ..mechanisms.noise import system_seed
 from ..mechanisms.rounded import drawn_ahead, noisy_scaled
 from ..sampling import FixedSize, WeightedDraws, drawn_once
-from ..theory.targets import Averaging, Chain, Stepped
+from ..theory.targets import Averaging, Chain, Stepped, once_if_equal
 from .gaussian import GaussianPosterior
 from .jumps import UploadLaw
 from .posterior import Array, Local, Spread, Target
@@ -207,6 +207,7 @@ class SamplingLoop(Stepped):
         pairs = zip(self.target.shares.tolist(), fractions.tolist(), strict=True)
         return tuple(dict.fromkeys(pairs))
 
+    @once_if_equal
     def mechanism(self, index: int) -> Mechanism | None:
         """Return round ``index`` as a mechanism over all kinds of clients and all chains, or None.
 
@@ -214,13 +215,6 @@ class SamplingLoop(Stepped):
         bound is taken. Under scheme I a client of weight p takes part with probability 1 - (1 -
         p)^S.
         """
-        return self._first if self.homogeneous else self._mechanism(index)
-
-    @cached_property
-    def _first(self) -> Mechanism | None:
-        return self._mechanism(0)
-
-    def _mechanism(self, index: int) -> Mechanism | None:
         if not self.private:
             return None
         kinds = tuple(self._in_cohort(self._client(index, *kind), kind[0]) for kind in self.kinds)
@@ -361,15 +355,9 @@ class SamplingLoop(Stepped):
     def _clip_norm(self) -> float:
         return (self.target.sensitivity or 0.0) / 2.0
 
+    @once_if_equal
     def _planned_std(self, index: int) -> float:
         """Return the smallest std of a client step's private noise, or else of its shared noise."""
-        return self._planned_first if self.homogeneous else self._planned_of(index)
-
-    @cached_property
-    def _planned_first(self) -> float:
-        return self._planned_of(0)
-
-    def _planned_of(self, index: int) -> float:
         own = min(client.step_noise_std for client in self._each(index))
         return own if own > 0.0 else self._shared_std(index)
 
@@ -377,15 +365,9 @@ class SamplingLoop(Stepped):
     def _shared_std(self, index: int) -> float:
         """Return the smallest std of the shared noise in one step."""
 
+    @once_if_equal
     def _each(self, index: int) -> tuple[Client, ...]:
         """Return every client's mechanism in round ``index``; it defines the client's noise."""
-        return self._each_first if self.homogeneous else self._each_of(index)
-
-    @cached_property
-    def _each_first(self) -> tuple[Client, ...]:
-        return self._each_of(0)
-
-    def _each_of(self, index: int) -> tuple[Client, ...]:
         fractions = self.target.batch_sizes(self.batch_fraction)[1]
         kinds = {kind: self._client(index, *kind) for kind in self.kinds}
         pairs = zip(self.target.shares.tolist(), fractions.tolist(), strict=True)
@@ -571,9 +553,9 @@ class SamplingLoop(Stepped):
             refuse("target", name, "be a GaussianPosterior for exact laws", "or run the steps")
         return self.target
 
-    @cached_property
-    def _only_law(self) -> UploadLaw:
-        return UploadLaw(self.exact, 0)
+    @once_if_equal
+    def _law(self, index: int) -> UploadLaw:
+        return UploadLaw(self.exact, index)
 
     def _jumped(self, work: LocalWork) -> tuple[Tensor, float]:
         """Return uploads drawn in one step from the clients' starts, and the std of their noise.
@@ -582,7 +564,7 @@ class SamplingLoop(Stepped):
         """
         index, clients, private, common = work.round, work.clients, work.private, work.common
         local: Any = work.local
-        law = self._only_law if self.homogeneous else UploadLaw(self.exact, index)
+        law = self._law(index)
         own, public = local.contracted(law.contraction[local.kinds])
         spread = Spread.of(law.own[clients], local)
         points, used = self._noisy(own, spread, local, private)
