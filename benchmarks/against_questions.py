@@ -176,7 +176,10 @@ command("-m", "fedprivacy", "epsilon", "--noise-multiplier", str(1.4 + 0.01 * tu
     "WithReplacement, ten draws of every unit": _epsilon(
         "replaced(10_000, 1_000, 30.0 + 0.1 * turn) * 100", "zero_out"
     ),
-    "RandomAllocation(1000) x 10, zero_out": _epsilon(_ALLOCATED, "zero_out"),
+    **{
+        f"RandomAllocation(1000) x 10, {adjacency}": _epsilon(_ALLOCATED, adjacency)
+        for adjacency in ("zero_out", "replace_one")
+    },
     "Poisson x square root noise, delta 1e-15": _CORRELATED + _epsilon("run", "zero_out", "1e-15"),
     "certificate check, sampled Laplace x 1,000": _CERTIFIED,
 }
