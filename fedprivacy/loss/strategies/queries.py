@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from ..curves.curve import Curve
 from ..curves.lattice import Array, Side
 from ..moments.contour import NoMoments
 from . import direct, inversion, renyi, second_moment, tail_splitting
-from .convolution import Composition
 from .too_large import REASON, too_large
 
 SLACK = 1e-2
@@ -64,6 +63,16 @@ class Interval(NamedTuple):
         """Return the interval with each NaN replaced by the trivial end."""
         low = Down(0.0) if math.isnan(self.low) else self.low
         return self._replace(low=low, high=Up(math.inf) if math.isnan(self.high) else self.high)
+
+
+class Convolved(Protocol):
+    """One side of the profile of a run."""
+
+    def epsilon(self, delta: float) -> float:
+        """Return a bound of epsilon."""
+
+    def delta(self, epsilon: float) -> float:
+        """Return a bound of delta."""
 
 
 @dataclass(frozen=True)
@@ -219,11 +228,11 @@ class EpsilonAt(_Query):
         ends = [direct.epsilon(self.curve, self._beyond(side), side) for side in ENDS]
         return Down(ends[0]), Up(ends[1])
 
-    def below(self, one: Composition) -> Down:
+    def below(self, one: Convolved) -> Down:
         """Return the lower end of epsilon from a lattice; the trimmed mass counts against it."""
         return Down(one.epsilon(self._beyond(Side.DOWN)))
 
-    def above(self, one: Composition) -> Up:
+    def above(self, one: Convolved) -> Up:
         """Return the upper end of epsilon from a lattice; the trimmed mass counts against it."""
         return Up(one.epsilon(self._beyond(Side.UP)))
 
@@ -322,11 +331,11 @@ class DeltaAt(_Query):
         low, high = (float(direct.delta(self.curve, at, side)[0]) for side in ENDS)
         return Down(low), Up(high)
 
-    def below(self, one: Composition) -> Down:
+    def below(self, one: Convolved) -> Down:
         """Return the lower end of delta from a lattice."""
         return Down(one.delta(self.epsilon))
 
-    def above(self, one: Composition) -> Up:
+    def above(self, one: Convolved) -> Up:
         """Return the upper end of delta from a lattice."""
         return Up(one.delta(self.epsilon))
 

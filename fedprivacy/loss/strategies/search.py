@@ -25,7 +25,7 @@ from ..curves.composed import convolved
 from ..curves.curve import Curve
 from ..curves.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..moments.contour import NoMoments
-from . import direct, inversion, tail_splitting
+from . import direct, inversion, tail_splitting, two_losses
 from .memo import remembered
 from .queries import (
     ENDS,
@@ -355,6 +355,7 @@ _SHORT, _KINDS = 300, 20
 STRATEGIES: tuple[Strategy, ...] = (
     Reading(),
     CoarseLattice(),
+    two_losses.BinomialSums(),
     Inverting(),
     # Up to this number of rounds a small lattice is faster than the many terms of a split.
     Lattices(SMALL, _FEW, 0.1),

@@ -13,7 +13,7 @@ from fedprivacy.loss.curves.composed import compose, convolved
 from fedprivacy.loss.curves.curve import Swapped
 from fedprivacy.loss.curves.lattice import Side
 from fedprivacy.loss.strategies import convolution, search
-from fedprivacy.loss.strategies.queries import EpsilonAt, met
+from fedprivacy.loss.strategies.queries import EpsilonAt, met, stays_above
 from fedprivacy.rounding import Down, Up
 
 GAUSSIAN = compose([(Sampled(Gdp(1.0), 0.1), 40)])
@@ -138,6 +138,31 @@ def test_the_smallest_of_several_is_the_same_in_any_order(monkeypatch):
     each = [asked(one, 1e-5) for one in readings(curve)]
     least = min(each, key=lambda one: one.high)
     assert max(found.low, other.low, least.low) <= min(found.high, other.high, least.high)
+
+
+def test_a_choice_that_is_not_the_smallest_is_left_after_two_lattices(monkeypatch):
+    step = fp.Gaussian(noise_multiplier=1.0).sampled(fp.RandomAllocation(50))
+    curve = (step * 4).privacy_loss("replace_one").curve
+    asked_for, pair = [], search._pair
+    monkeypatch.setattr(search, "_pair", lambda q, s: asked_for.append(q) or pair(q, s))
+    found = search.interval(EpsilonAt.of(curve, 1e-5, 1e-3, 0.0))
+    names = [str(question.curve) for question in asked_for]
+    steps = sum("Allocated" in name for name in names)
+    assert steps == 2 < sum("Exchanged" in name for name in names)
+    # Each alone, without a ceiling: the same number is the smallest.
+    each = [search.interval(EpsilonAt.of(one, 1e-5, 1e-3, 0.0)) for one in readings(curve)]
+    assert found.high == min(one.high for one in each)
+
+
+@pytest.mark.parametrize(("ceiling", "expected"), [(0.8, True), (0.95, False), (math.inf, False)])
+def test_an_upper_end_stays_above_what_its_next_fall_cannot_reach(ceiling, expected):
+    step = fp.Gaussian(noise_multiplier=1.0).sampled(fp.RandomAllocation(50))
+    (only, *_) = readings((step * 4).privacy_loss("replace_one").curve)
+    question = EpsilonAt.of(only, 1e-5, 1e-3, 0.0, ceiling)
+    before, after = (search.Interval(Down(0.0), Up(high), "") for high in (1.1, 1.0))
+    assert stays_above(question, before, after) is expected
+    first = before._replace(high=Up(math.inf))
+    assert not stays_above(question, first, after)
 
 
 def test_a_pair_and_its_mirror_image_have_one_orientation():
