@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from fedprivacy import delta
 from fedprivacy.mechanisms import NoisyGradientDescent
 from fedprivacy.theory.hidden_state import (
     contraction_gap,
@@ -204,3 +205,117 @@ def test_drifts_push_to_opposite_sides_of_a_ball(share):
 def test_a_ball_that_is_too_small_shows_nothing():
     assert shown_on_a_ball((0.0, 0.5), 100, 5.0, 0.5, 1, 1e-10) is None
     assert pushed_to_walls(0.5, 100, 5.0, 0.5, 4, 1e-10, 0.5) is None
+
+
+LOCAL_STEPS, BOUND, RATE = 3, 2.0, 0.7
+
+
+def local_end(x, features, labels, step_size):
+    """Return a client's model after its steps on unclipped logistic losses."""
+    for _ in range(LOCAL_STEPS):
+        slopes = -labels / (1.0 + np.exp(labels * (features @ x)))
+        x = x - step_size * slopes @ features / len(labels)
+    return x
+
+
+def holders_of(draw, count, dimension):
+    """Return (features, labels) of clients; every record's features have the norm ``BOUND``."""
+    found = []
+    for _ in range(count):
+        features = draw.normal(size=(int(draw.integers(1, 4)), dimension))
+        features *= BOUND / np.linalg.norm(features, axis=1, keepdims=True)
+        found.append((features, draw.choice([-1.0, 1.0], size=len(features))))
+    return found
+
+
+def averaged(x, holders, step_size):
+    ends = [local_end(x, *each, step_size) for each in holders]
+    return (1.0 - RATE) * x + RATE * np.mean(ends, axis=0)
+
+
+# The largest second derivative of the logistic loss is 1/4.
+LIMIT = 2.0 / (0.25 * BOUND**2)
+
+
+def stretch(step_size, seed):
+    """Return the largest ratio of distances after and before a step of the server."""
+    draw, most = np.random.default_rng(seed), 0.0
+    for _ in range(200):
+        holders = holders_of(draw, 2, 2)
+        x = draw.normal(size=2) * 0.2
+        y = x + 1e-4 * draw.normal(size=2)
+        apart = averaged(x, holders, step_size) - averaged(y, holders, step_size)
+        most = max(most, float(np.linalg.norm(apart) / np.linalg.norm(x - y)))
+    return most
+
+
+def test_a_step_of_averaging_moves_no_two_points_apart():
+    assert stretch(LIMIT, 1) <= 1.0 + 1e-9
+    # Beyond the limit it does: the condition is needed.
+    assert stretch(3.0 * LIMIT, 1) > 1.2
+
+
+def test_clipped_updates_move_points_apart():
+    """x - clip(A x), A = diag(1, 1/2), at a point whose update is just clipped."""
+    matrix, norm = np.diag([1.0, 0.5]), 1.0
+    point = np.linalg.solve(matrix, np.array([1.0, 1.0]) * (norm / math.sqrt(2.0)))
+
+    def step(x):
+        update = matrix @ x
+        return x - update * min(1.0, norm / np.linalg.norm(update))
+
+    # On the outer side of the kink, where the update is clipped.
+    outward = point * (1 + 1e-5)
+    slope = np.array(
+        [(step(outward + 1e-7 * e) - step(outward - 1e-7 * e)) / 2e-7 for e in np.eye(2)]
+    )
+    most = np.linalg.norm(slope, 2) ** 2
+    assert most == pytest.approx((9.0 + math.sqrt(65.0)) / 16.0, abs=1e-3)
+    assert most > 1.06
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 40])
+def test_exact_laws_of_two_clients_on_an_interval_lose_no_more(rounds):
+    """The law of the end on a grid, for several replaced clients, in both orders."""
+    radius, std, step_size = 1.0, 0.6, 0.5
+    grid = np.linspace(-radius, radius, 801)
+    half = 0.5 * (grid[1] - grid[0])
+    edges = np.concatenate([[-np.inf], grid[1:] - half, [np.inf]])
+
+    def end(slopes):
+        ahead = grid.copy()
+        total = np.zeros_like(grid)
+        for slope in slopes:
+            x = ahead.copy()
+            for _ in range(LOCAL_STEPS):
+                x = x + step_size * slope / (1.0 + np.exp(slope * x))
+            total += x
+        mean = (1.0 - RATE) * grid + RATE * total / len(slopes)
+        below = 0.5 * (1.0 + np.vectorize(math.erf)((edges - mean[:, None]) / (std * math.sqrt(2))))
+        kernel, law = np.diff(below, axis=1), np.zeros_like(grid)
+        law[len(grid) // 2] = 1.0
+        for _ in range(rounds):
+            law = law @ kernel
+        return law
+
+    moved = RATE * 2.0 * LOCAL_STEPS * step_size * BOUND / 2.0
+    account = NoisyGradientDescent(
+        step_size=1.0,
+        noise_std=std,
+        sensitivity=moved,
+        strong_convexity=0.0,
+        smoothness=2.0,
+        steps=rounds,
+        radius=radius,
+    )
+    closest = 0.0
+    for other in (BOUND, 0.5, -BOUND):
+        for mine, theirs in ((BOUND, -BOUND), (BOUND, 0.3), (-BOUND, 0.5)):
+            laws = end((mine, other)), end((theirs, other))
+            for epsilon in (0.1, 1.0, 3.0):
+                bound = delta(account, epsilon=epsilon, adjacency="replace_one").upper
+                for one, two in (laws, laws[::-1]):
+                    shown = float(np.maximum(one - math.exp(epsilon) * two, 0.0).sum())
+                    assert shown <= bound + 1e-9
+                    closest = max(closest, shown / bound)
+    assert closest > 0.02
