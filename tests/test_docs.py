@@ -221,7 +221,7 @@ def test_every_refusal_is_in_the_list_of_messages():
 
 def test_a_picture_has_words_and_ids_of_its_own():
     pictures = extension("pictures")
-    for name in ("unit", "verdict"):
+    for name in ("unit", "verdict", "growth"):
         drawn = pictures.svg(name, *pictures.PICTURES[name])
         assert 'role="img"' in drawn and pictures.PICTURES[name][0] in drawn
         assert all(one.startswith(f"{name}-") for one in re.findall(r' id="([^"]+)"', drawn))

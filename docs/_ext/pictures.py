@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 from collections.abc import Callable
@@ -252,3 +253,35 @@ def verdict(axes: Axes) -> None:
         axes.text(x, 2.8, word, ha="center", color=colour, fontsize=10)
     axes.text(6.6, 0.4, "certified interval", ha="center", fontsize=9)
     axes.text(2.6, 0.4, "claimed epsilon", ha="center", fontsize=9)
+
+
+GROWTH = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "growth.json"
+_STYLES = {
+    "fedprivacy": {"color": US, "marker": "o"},
+    "dp-accounting, PLD": {"color": OTHERS, "marker": "s", "linestyle": "--"},
+    "Opacus, RDP": {"color": OTHERS, "marker": "^", "linestyle": ":"},
+}
+
+
+@picture(
+    "Processor seconds on logarithmic axes: against rounds of one kind, against kinds of rounds, "
+    "and against rounds of a ledger",
+    width=7.6,
+    height=2.6,
+)
+def growth(axes: Axes) -> None:
+    """Draw the times of ``benchmarks/growth.py``, one panel for each kind of size."""
+    axes.axis("off")
+    found = json.loads(GROWTH.read_text(encoding="utf-8"))
+    titles = {"rounds": "rounds, one kind", "kinds": "kinds of rounds", "ledger": "ledger, audited"}
+    for k, (name, title) in enumerate(titles.items()):
+        panel = axes.inset_axes((0.345 * k, 0.1, 0.29, 0.78), facecolor="none")
+        for library, points in found[name].items():
+            sizes, seconds = zip(*points, strict=True)
+            panel.loglog(sizes, seconds, label=library, markersize=3, **_STYLES[library])
+        panel.set_title(title, fontsize=9, color=INK)
+        panel.tick_params(labelsize=7)
+        panel.set_ylim(1e-3, 200.0)
+        if k == 0:
+            panel.set_ylabel("seconds", fontsize=8)
+            panel.legend(fontsize=7, frameon=False, labelcolor=INK, loc="upper left")
