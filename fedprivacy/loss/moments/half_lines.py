@@ -243,7 +243,8 @@ class HalfLines:
             if not len(row):
                 break
         rows, middles, radiuses = (np.concatenate(column) for column in zip(*found, strict=True))
-        if len(row):
+        # Halves of the only panel that stayed may all be dropped.
+        if len(row) or not len(rows):
             raise NoMoments
         log_error = math.log(2 * (len(rows) + left_out) + 4) + target - math.log(len(rows))
         return _Cut(rows, middles, radiuses, each, log_error, plain)

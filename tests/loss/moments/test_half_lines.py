@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+import fedprivacy as fp
 from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled
 from fedprivacy.loss.moments.contour import Contour, NoMoments
 from fedprivacy.loss.moments.half_lines import HalfLines, stacked
@@ -124,3 +125,27 @@ def test_half_lines_too_long_for_one_rule_are_integrated_alone():
     assert not together.short(line.tilt)
     found = part.spectrum(line)
     assert abs(found.log_size - part.cumulants(line.tilt).value) < 1e-3 and found.error[0] < 1e-9
+
+
+def test_a_plan_without_panels_is_no_rule():
+    scheme = fp.WithReplacement(draws=3, probability=0.010381461095721084)
+    noise = fp.SparsifiedPerturbation(
+        noise_multiplier=2.981811896903626,
+        clip_norm=1.0,
+        kept=1,
+        dimension=1,
+        cohort=3,
+        missing=0,
+        colluding=0,
+        topped_up=False,
+    )
+    rare = fp.ApproximateDp(
+        guarantees=((5.167115721068729, 8.528071534114392e-15),),
+        adjacency="zero_out",
+        zeroed_is_absent=True,
+    )
+    asked = {"delta": 2.8528260510372533e-11, "adjacency": "zero_out"}
+    run = (noise.sampled(scheme) + rare) * 2
+    # The stated delta has no finite Renyi divergence; its own rounds have.
+    assert fp.epsilon(run, accountant="rdp", **asked).upper == math.inf
+    assert fp.epsilon(run, **asked).upper < 100.0
