@@ -45,10 +45,11 @@ SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the 
 POINTS, FINER, MOST_POINTS = (1 << 12, 1 << 14), (1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS, UNIT, MOST_BITS = 64, 1 << 14, 64, 1 << 13
 ZERO, TINY = arb(0), arb(2) ** -110
-MOST_ATOMS, MOST_WAYS, CELLS, MOST_CUTS, MOST_MOVE = 40, 16, 64, 1 << 14, 100
+MOST_ATOMS, MOST_PIECES, MOST_WAYS, CELLS, MOST_CUTS, MOST_MOVE = 40, 12, 16, 64, 1 << 14, 100
 FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
 MOST_CELLS_OF_A_PROFILE = 1 << 20
+LEAST_NOISE_INSIDE = 0.55
 CELL = 0.02  # about the length of a cell of outcomes
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
@@ -565,7 +566,7 @@ def _listed(above: tuple[Parts, ...], below: tuple[Parts, ...], law: Law, trust:
 
 
 def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
-    """Return the pairs if every draw of a unit takes the slot of another one (T5, T9, T13)."""
+    """Return the pairs if every draw of a unit takes the slot of another one (T5, T9, T13, T19)."""
     shown = _shifted(z, law, 2, 0)
     if adjacency == "add_remove":
         return _listed(([(shown, 1)],), ([(shown, 1)],), law, "T9")
@@ -585,9 +586,12 @@ def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
         high = gone[0][1] if len(gone) == 1 else _node("Mix", parts=gone)
         others = [_node("Opposed", std=z, law=law), _shifted(z, law, 1, 0)]
     folded: Tree = low if q == 1 else _node("Fold", up=high, down=low)
-    above = folded, _shifted(z, law, 2, moves)
+    above = [folded, _shifted(z, law, 2, moves)]
+    if len(law) > 2 and z > LEAST_NOISE_INSIDE:
+        inner = _node("InnerDraws", std=z, law=up, replaced=moves == 2, rest=_rest(law))
+        above.append(inner)
     ways, shows = (tuple([(tree, 1)] for tree in trees) for trees in (above, others))
-    return _listed(ways, shows, law, "T5, T9, T13")
+    return _listed(ways, shows, law, "T5, T9, T13, T19")
 
 
 def _seen_draws(z: arb, law: Law, adjacency: str) -> Known:
@@ -2825,6 +2829,152 @@ def _power_above(law: dict[int, arb], t: int, size: int, bits: int) -> list[int]
     return [int(x) for x in found.coeffs()]
 
 
+def _inner_draws(f: Tree) -> Pair:
+    """Return the pair of a unit whose rounds of fewer draws lie inside those of more (T19)."""
+    moves = [(2, 0)] if f["replaced"] else [(2, 1), (1, 0)]
+    small = max(float(f["rest"].upper()), 1e-40) / 1000
+    sides = [_shared_thresholds(f["std"], f["law"], *move, small) for move in moves]
+    if f["replaced"]:  # it is not asked the other way round: outcomes of a low loss may have none
+        sides.append(_shared_thresholds(f["std"], f["law"], 2, 0, small**0.5))
+    up, down = sides[0], sides[-1].swap()
+    every = up.pieces + down.pieces
+    still = 1 - sum((x.held(x.p, x.low, x.high) for x in every), ZERO)
+    if not still > 0:
+        raise Undecided("draws inside draws, if no outcome is left at a loss of 0")
+    return Pair((), still, every, (up.only[0], down.only[1]))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of draws: their chances, and the means at which they are compared."""
+
+    w: list[arb]
+    d: list[arb]
+    e: list[arb]
+    unit: arb
+
+    def ratio(self, t: arb, first: int, last: int) -> tuple[arb, arb]:
+        """Return log of sum w phi(t - d) / sum w phi(t - e) of some numbers, and its slope."""
+        found = []
+        for means in (self.d, self.e):
+            some = list(zip(self.w, means, strict=True))[first:last]
+            each = [(w * (m * t - m * m / 2).exp(), m) for w, m in some]
+            total = sum((x for x, _ in each), ZERO)
+            found.append((total.log(), sum((x * m for x, m in each), ZERO) / total))
+        (over, up), (under, down) = found
+        return over - under, up - down
+
+    def beyond(self, first: int, last: int, small: float) -> arb:
+        """Return a threshold above which some numbers have less than ``small`` of P."""
+        t, some = arb(0), list(zip(self.w, self.d, strict=True))[first:last]
+        while not sum((w * _normal_below(d - t) for w, d in some), ZERO) < small:
+            t += arb(1) / 8
+        return t
+
+    def piece(self, first: int, last: int, low: arb, high: arb) -> Piece:
+        """Return the outcomes of some numbers between two thresholds."""
+        p, q = (
+            tuple(
+                (w * (-m * m / 2).exp(), m)
+                for w, m in list(zip(self.w, x, strict=True))[first:last]
+            )
+            for x in (self.d, self.e)
+        )
+        return Piece(True, p, q, _less(p, q), low, high, low, unit=self.unit)
+
+
+def _shared_thresholds(z: arb, law: Law, there: int, back: int, small: float) -> Pair:
+    """Return the part with P > Q of N(there k) against draws inside, at N(back j) (T19).
+
+    Numbers below some n share a threshold t, and the next one joins where its own best threshold is
+    t. At every t the ratio of all partial sums is at most the whole one, so weights exist.
+    """
+    unit = 1 / z
+    means = [[unit * (move * s) for s, _ in law] for move in (there, back)]
+    known = Numbers([w for _, w in law], means[0], means[1], unit)
+    far = known.beyond(0, len(law), small)
+    starts = [(d + e) / 2 for d, e in zip(*means, strict=True)]
+    n = first = 1 if law[0][0] else 2
+    t, pieces, lost = starts[n - 1], list[Piece](), arb(2) ** -140
+    ends = [known.beyond(k, k + 1, small) for k in range(len(law))]
+    lost += sum(
+        (w * _normal_below(d - end) for w, d, end in zip(known.w, known.d, ends, strict=True)), ZERO
+    )
+    while True:
+        following = _joins(known, n, t, far) if n < len(law) else far
+        _check_shares(known, n, t, following)
+        pieces.append(known.piece(0, n, t, following))
+        if following is far:
+            break
+        # Between both ratios at t the columns are not used up: a tail is at most 1.26 densities.
+        (low, _), (high, _) = (known.ratio(following, 0, k) for k in (n, n + 1))
+        rest = sum(
+            (
+                w * (m * following - m * m / 2).exp()
+                for w, m in zip(known.w[:n], known.e, strict=False)
+            ),
+            ZERO,
+        )
+        if not (known.e[n] <= following and high >= low):
+            raise Undecided("where a number of draws joins the others")
+        lost += (high.exp() - low.exp()) * rest * (-following * following / 2).exp()
+        ends[n], n, t = min(ends[n], following, key=float), n + 1, following
+    lost += sum(
+        (w * _normal_below(d - far) for w, d in zip(known.w[:n], known.d, strict=False)), ZERO
+    )
+    alone = [k for k in range(first, len(law)) if starts[k] < ends[k]]
+    pieces += [known.piece(k, k + 1, starts[k], ends[k]) for k in alone]
+    return Pair(pieces=tuple(pieces), only=(arb(lost.upper()), ZERO))
+
+
+def _joins(known: Numbers, n: int, t: arb, far: arb) -> arb:
+    """Return a threshold where number n's own ratio is just above that of the numbers below."""
+
+    def above(x: arb) -> bool:
+        return bool(known.ratio(x, n, n + 1)[0] > known.ratio(x, 0, n)[0])
+
+    low = t
+    while not above(low + arb(1) / 16):
+        low = arb((low + arb(1) / 16).mid())
+        if not low < far - arb(1) / 8:
+            return far
+    high = arb((low + arb(1) / 16).mid())
+    while high - low > arb(2) ** -100:
+        middle = arb(((low + high) / 2).mid())
+        low, high = (low, middle) if above(middle) else (middle, high)
+    return high
+
+
+def _check_shares(known: Numbers, n: int, low: arb, high: arb) -> None:
+    """Raise unless the ratio of the first n numbers grows between two thresholds.
+
+    No partial sum of the numbers may have a larger ratio.
+    """
+    _never_below(lambda t: (known.ratio(t, 0, n)[1], ZERO), low, high)
+    for m in range(1, n):
+
+        def gap(t: arb, m: int = m) -> tuple[arb, arb]:
+            (last, up), (part, down) = known.ratio(t, m, n), known.ratio(t, 0, m)
+            return last - part, up - down
+
+        _never_below(gap, low, high)
+
+
+def _never_below(at: Callable[[arb], tuple[arb, arb]], low: arb, high: arb) -> None:
+    """Raise unless a function, given with its slope, is at least -2^-150 between two points."""
+    todo, tiny = [(low, high, 0)], arb(2) ** -150
+    while todo:
+        _in_time()
+        a, b, depth = todo.pop()
+        value, slope = at(arb(a.union(b)))
+        if value > 0 or (slope > 0 and at(a)[0] > -tiny):
+            continue
+        if depth > 40:
+            raise Undecided("whether numbers of draws may share a threshold")
+        middle = arb(((a + b) / 2).mid())
+        todo += [(a, middle, depth + 1), (middle, b, depth + 1)]
+
+
 def _of_points(known: list[tuple[Fraction, Fraction]]) -> Pair:
     """Return the pair whose profile is the greatest convex function below points (T12)."""
     least = min(delta for _, delta in known)
@@ -2914,6 +3064,7 @@ MADE: dict[str, Callable[[Tree], Pair]] = {
     "Averages": _averages,
     "Replaced": _replaced_ratios,
     "Exchanged": _exchanged_units,
+    "InnerDraws": _inner_draws,
     "SummedRounds": _summed_rounds,
     "Gdp": _gdp,
     "LaplacePair": _laplace,
@@ -3807,6 +3958,8 @@ class Run:
                 ways = [coarse, fine]  # a sum of so many single outcomes does not fall
             elif self.wide and few:
                 ways = [coarse, self.on_a_line, fine]
+            elif self.wide and any(len(pair.pieces) > MOST_PIECES for pair, _ in self.rounds):
+                ways = [coarse, fine, self.on_a_line]
             else:
                 ways = [self.on_a_line, coarse, fine]
             for way in ways:
@@ -3919,6 +4072,8 @@ def _symmetric(tree: Tree) -> bool:
         )
         one, other = sides
         return one == other
+    if tree["type"] == "InnerDraws":
+        return bool(f["replaced"])
     return tree["type"] in SYMMETRIC or (tree["type"] == "Fold" and f["up"] == f["down"])
 
 
@@ -3985,11 +4140,16 @@ def _counted(every: Parts) -> Parts:
 def _laws(every: list[tuple[Tree, int]]) -> list[tuple[Pair, int]]:
     """Return the laws of expressions; N(mu, 1) against N(0, 1) add up in mu^2."""
     gaussian = [(t["fields"]["mu"], n) for t, n in every if t["type"] == "Gdp"]
-    pairs = [(made(t).split(), n) for t, n in every if t["type"] != "Gdp"]
+    pairs = [(_split(t), n) for t, n in every if t["type"] != "Gdp"]
     if gaussian:
         mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
         pairs.append((made(_node("Gdp", mu=mu)), 1))
     return pairs
+
+
+def _split(tree: Tree) -> Pair:
+    """Return the laws of an expression; losses of draws inside draws rise in every piece."""
+    return made(tree) if tree["type"] == "InnerDraws" else made(tree).split()
 
 
 @dataclass(frozen=True)

@@ -346,6 +346,16 @@ MADE = {
         "zero_out",
         "server",
     ),
+    "replacement, inside": (
+        G(noise_multiplier=2.0).sampled(fp.WithReplacement(3, population=30)) * 3,
+        "zero_out",
+        "aggregate",
+    ),
+    "replacement, replaced": (
+        G(noise_multiplier=2.0).sampled(fp.WithReplacement(3, population=30)) * 3,
+        "replace_one",
+        "aggregate",
+    ),
     "truncated": (
         G(noise_multiplier=2.0).sampled(fp.TruncatedPoisson(0.1, population=100, largest=25)) * 20,
         "add_remove",

@@ -209,17 +209,14 @@ def tied(rule: Any) -> fp.Mechanism:
 SETTINGS = ((2.0, 0.1, 20), (1.0, 0.01, 100), (5.0, 0.1, 1000))
 """Noise multiplier, sampling rate and rounds."""
 
-_LABEL = (
-    "above, everybody is told how often a unit that may be drawn is drawn, or it goes and another "
-    "comes, in two steps; data that show as much as either are not known"
-)
+_INSIDE = "both orders are attained, but not by the same data; above, one pair has both"
 _GAME = 'with `accountant="game"`; the fold, which certificates prove again, is up to 12 % above'
 _ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
 REASONS = {
     ("FixedSize", "zero_out"): _GAME,
     ("FixedSize", "replace_one"): _GAME,
-    ("WithReplacement", "zero_out"): _LABEL,
-    ("WithReplacement", "replace_one"): _LABEL,
+    ("WithReplacement", "zero_out"): _INSIDE,
+    ("WithReplacement", "replace_one"): _INSIDE,
     ("Shuffled", "zero_out"): _ORDER,
     ("Shuffled", "replace_one"): _ORDER,
     ("RandomAllocation", "replace_one"): (

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..loss import Curve, orientations
 from ..loss.clock import left, time_limit
+from ..loss.curves.between import usual_reading
 from ..loss.strategies.queries import DeltaAt, EpsilonAt, Interval
 from ..loss.strategies.search import deltas, interval
 from ..privacy_loss import PrivacyLoss
@@ -19,6 +20,10 @@ _ATTAINED = 1e-3
 """Acceptable relative distance of an attained pair's number below its supremum."""
 _ROUGH = 100.0
 """In tolerances: width of a first answer that shows the size of an attained number."""
+
+
+_MOST = 0.9
+"""Largest floor of a delta: no delta is above 1, and a floor of 1 has no tilt."""
 
 
 _Ask = Callable[[Curve, float, float], Interval]
@@ -69,7 +74,7 @@ class PldAccountant(Accountant):
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
             known = self._foreseen.get(curve, {}).get(epsilon)
-            return known or interval(DeltaAt(curve, tolerance, floor, epsilon))
+            return known or interval(DeltaAt(curve, tolerance, min(floor, _MOST), epsilon))
 
         return _answer(loss, ask, self.tolerance, relative=True)
 
@@ -104,7 +109,7 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
             wanted = tolerance
             if not relative:
                 shown = worst.low
-                if math.isinf(worst.high):
+                if math.isinf(worst.high) or usual_reading(loss.curve) is not None:
                     shown = _worst(loss.witness.curve, ask, _ROUGH * tolerance).low
                 wanted = max(tolerance, _ATTAINED * shown)
             attained = _worst(loss.witness.curve, ask, wanted).low
@@ -115,9 +120,10 @@ def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     """Return the interval of the larger of the orientations' numbers."""
     first, *others = orientations(curve)
     worst = ask(first, 0.0, tolerance)
+    above = usual_reading(curve) is not None
     for one in others:
         # The second orientation matters only if it can be the larger one.
-        found = ask(one, worst.low, tolerance)
+        found = ask(one, worst.high if above else worst.low, tolerance)
         top = found if found.high > worst.high else worst
         worst = top._replace(low=max(worst.low, found.low))
     return worst

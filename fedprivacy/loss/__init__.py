@@ -11,6 +11,7 @@ from .curves.discrete import Atoms
 from .curves.exchanged import Exchanged
 from .curves.fold import Fold
 from .curves.gaussian import IDENTITY, GaussianMix, Gdp
+from .curves.inner_draws import InnerDraws
 from .curves.laplace import LaplacePair
 from .curves.laplace_replace import LaplaceExchanged
 from .curves.largest import LargestRound
@@ -42,6 +43,7 @@ __all__ = [
     "Fold",
     "GaussianMix",
     "Gdp",
+    "InnerDraws",
     "LaplaceExchanged",
     "LaplacePair",
     "LargestRound",

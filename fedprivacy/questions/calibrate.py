@@ -19,6 +19,7 @@ from ..errors import (
     refuse,
     require,
 )
+from ..loss.strategies.queries import SETTLED
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .effort import Effort
@@ -179,7 +180,7 @@ def calibrate(
 
     def ask(value: float, width: float) -> Bound:
         loss = _upper_only(run_at(value))
-        return effort.account(loss, tolerance=width).epsilon(delta)
+        return _guide(effort.account(loss, tolerance=width).epsilon(delta), width)
 
     def run_at(value: float) -> PrivacyLoss:
         return loss_of(make_run(number(value)), adjacency, observer)
@@ -192,7 +193,7 @@ def calibrate(
     value = good if bad is None else _bisect(question, good, bad, integer, effort.tolerance)
     if not integer and bad is not None:
         _check_parts(question, value, bad)
-    bound = question.best(value)
+    bound = _unguided(question.best(value))
     loss = run_at(value)
     # The search left the witness out. Only this last bound shows an attained loss.
     if loss != _upper_only(loss) and not effort.late:
@@ -201,6 +202,23 @@ def calibrate(
         bound = attained if attained.upper <= budget else bound
     remarks = remarks_on(make_run(number(value)), delta)
     return Calibration(number(value), replace(bound, qualified=remarks))
+
+
+def _guide(bound: Bound, width: float) -> Bound:
+    """Return a bound for the search; a settled upper end counts as close to the pair's number.
+
+    A curve that is known only from above has no lower end, and every value would be refined.
+    """
+    if bound.reason != SETTLED:
+        return bound
+    return replace(bound, resolution=(max(bound.resolution[0], bound.upper - width), bound.upper))
+
+
+def _unguided(bound: Bound) -> Bound:
+    """Return the bound without the estimate of ``_guide``."""
+    if bound.reason != SETTLED:
+        return bound
+    return replace(bound, resolution=(bound.lower, bound.upper))
 
 
 def _check_function(make_run: object) -> None:

@@ -173,14 +173,14 @@ _IN_SLOTS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), as with replacement",
-        "T5, T13",
+        "T5, T13, T19",
         "sum_s P(s) N(2s) against sum_s P(s) N(s), in cells (long laws: N(s) against N(0))",
         pairs.GIVEN_WAY,
         zeroed_in_slots,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
         "F(S, S), as with replacement",
-        "T5, T13",
+        "T5, T13, T19",
         "the add_remove pair",
         pairs.EXCHANGED_OPPOSED,
         replaced_in_slots,

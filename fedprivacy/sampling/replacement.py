@@ -10,7 +10,19 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, probability, refuse, validate_fields
-from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, LeastOf, Mix, Opposed, Side, compose
+from ..loss import (
+    IDENTITY,
+    Curve,
+    Fold,
+    GaussianMix,
+    Gdp,
+    InnerDraws,
+    LeastOf,
+    Mix,
+    Opposed,
+    Side,
+    compose,
+)
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
@@ -70,13 +82,13 @@ may cost more but never too little."""
 
 
 def closer(known: Curve, z: float, back: float, law: Law) -> Curve:
-    """Return the smaller of the known pair and T5's pair by way of the round without the unit.
+    """Return the smallest of the known pair, T5's by way of the round without the unit, and T19's.
 
-    Only short laws have the latter; for a long law the known pair is returned.
+    Only short laws have the second, and only common noise and laws the third.
     """
-    if len(law) > _LONG:
-        return known
-    return LeastOf((known, by_way_of_none(z, 2.0, back, law)))
+    every = (known,) if len(law) > _LONG else (known, by_way_of_none(z, 2.0, back, law))
+    inside = InnerDraws(z, law, back == 2.0) if InnerDraws.serves(z, law) else None
+    return LeastOf(every, inside) if len(every) > 1 or inside else known
 
 
 def by_way_of_none(z: float, moves: float, back: float, law: Law) -> Curve:
@@ -123,7 +135,7 @@ def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
 
 
 def zeroed_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
-    """F(up, down), or T5's pair by way of the round without the unit if that is smaller."""
+    """F(up, down), or a smaller one of T5's second pair and T19's."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
     def leaving(s: int) -> Curve:
@@ -146,7 +158,7 @@ def zeroed_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> 
 
 
 def replaced_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
-    """F(S, S), or T5's pair by way of the round without the unit if that is smaller.
+    """F(S, S), or a smaller one of T5's second pair and T19's.
 
     If no other unit is drawn, F(S, S) is S without the fold.
     """
@@ -165,8 +177,9 @@ _ROWS: Rows = {
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
         "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q); or, where that is "
-        "less and a law short, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-s)",
-        "T5, T9",
+        "less and a law short, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-s); or draws "
+        "inside draws",
+        "T5, T9, T19",
         "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
         "N(0))",
         pairs.GIVEN_WAY,
@@ -174,8 +187,9 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
         "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r; or, where that "
-        "is less and a law short, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-2s)",
-        "T5",
+        "is less and a law short, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-2s); or "
+        "draws inside draws",
+        "T5, T19",
         "the add_remove pair",
         pairs.EXCHANGED_OPPOSED,
         replaced_in_slots,

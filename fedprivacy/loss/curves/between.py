@@ -18,6 +18,7 @@ from ..moments.moments import MomentBounds, Moments
 from .components import Components, Order, Position, Unordered, parts_of
 from .composed import compose as composed
 from .curve import TAIL_MASS, Curve
+from .inner_draws import InnerDraws
 from .lattice import Array, Lattice, Side, Tails
 from .max_loss import MaxLoss
 from .order import bound
@@ -39,14 +40,21 @@ class LeastOf(Curve):
     another curve the first pair represents all.
 
     Args:
-        curves: at least two.
+        curves: at least two, or one if there is a usual one.
+        usual: a further pair, which gives the tightest answer unless it is out of its range.
     """
 
     curves: tuple[Curve, ...]
+    usual: InnerDraws | None = None
 
     def __post_init__(self) -> None:
-        if len(self.curves) < 2:
+        if len(self.every) < 2:
             raise ValueError(f"LeastOf: there must be two curves or more, got {len(self.curves)}")
+
+    @property
+    def every(self) -> tuple[Curve, ...]:
+        """All curves, the usual one at the end."""
+        return self.curves if self.usual is None else (*self.curves, self.usual)
 
     @property
     def first(self) -> Curve:
@@ -79,11 +87,14 @@ class LeastOf(Curve):
 
     def components(self) -> Components:
         """Return the choices; among many different curves the first represents all."""
-        return Components(choices=self.curves, simpler=lambda: self.first)
+        return Components(
+            choices=self.every, usual=self.usual is not None, simpler=lambda: self.first
+        )
 
     def swap(self) -> Curve:
         """Return all curves swapped."""
-        return LeastOf(tuple(curve.swap() for curve in self.curves))
+        usual = None if self.usual is None else self.usual.swap()
+        return LeastOf(tuple(curve.swap() for curve in self.curves), usual)
 
 
 @registered
@@ -148,6 +159,13 @@ def readings(curve: Curve) -> tuple[Curve, ...]:
         return parts[0][0]
     every = range(most)
     return tuple(composed((each[min(k, len(each) - 1)], n) for each, n in parts) for k in every)
+
+
+def usual_reading(curve: Curve) -> Curve | None:
+    """Return the last of the ``readings`` if it is usually the tightest, else None."""
+    made = [part.components() for part, _ in parts_of(curve)]
+    known = all(one.usual for one in made if one.choices) and any(one.choices for one in made)
+    return readings(curve)[-1] if known else None
 
 
 @registered

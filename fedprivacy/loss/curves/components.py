@@ -91,6 +91,8 @@ class Components:
         kinds: curves of which one applies, but it is not known which.
         choices: curves that all dominate the same round, or that are all attained.
         most: whether the largest answer of the choices counts, and not the smallest.
+        usual: whether the last choice gives the smallest answer, if it gives one; the others
+            matter outside of its range.
         sides: a curve that dominates and one that is dominated, if these represent the curve.
         upper: the curve that gives the profile from epsilon 0 on, if another gives the rest.
         pair: returns the dominating pair behind the tails, if the moments are not its own but those
@@ -108,6 +110,7 @@ class Components:
     kinds: tuple[Curve, ...] = ()
     choices: tuple[Curve, ...] = ()
     most: bool = False
+    usual: bool = False
     sides: tuple[Curve, Curve] | None = None
     upper: Curve | None = None
     pair: Callable[[], Curve] | None = None

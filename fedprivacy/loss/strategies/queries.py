@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -18,9 +19,10 @@ import numpy as np
 from ...rounding import HUNDREDS, THOUSANDS, Down, Up, rounded_up
 from .. import clock
 from ..clock import LateError
-from ..curves.between import one_side, readings
-from ..curves.components import any_inside, is_composed, trim
+from ..curves.between import one_side, readings, usual_reading
+from ..curves.components import any_inside, is_composed, parts_of, trim
 from ..curves.curve import Curve
+from ..curves.inner_draws import least_delta
 from ..curves.lattice import Array, Side
 from ..moments.contour import NoMoments
 from . import direct, inversion, renyi, second_moment, tail_splitting
@@ -32,6 +34,8 @@ than a tenth for every unit of epsilon, unless epsilon itself is large."""
 _STILL = 3.0
 """In tolerances. If the upper end falls by less from one attempt to the next, all later attempts
 together lower it by a fraction of one tolerance. Each attempt is about ten times closer."""
+_UNSCALED = 1e-15
+"""Smaller deltas may be those of the tails that a lattice leaves out if no moment sets a scale."""
 ENDS = (Side.DOWN, Side.UP)
 """The sides of the two ends of an interval."""
 PATIENCE = 0.1
@@ -182,6 +186,11 @@ class EpsilonAt(_Query):
             return [self]
         return [self._of(one) for one in several]
 
+    def usually(self) -> EpsilonAt | None:
+        """Return the same question for the reading that is usually the smallest, if known."""
+        curve = usual_reading(self.whole)
+        return None if curve is None else self._of(curve)
+
     def on_side(self, side: Side) -> EpsilonAt:
         """Return the same question for the curve on one side of all rounds."""
         return self._of(one_side(self.whole, side))
@@ -299,6 +308,11 @@ class DeltaAt(_Query):
         """Return the same question for each curve that dominates; see ``least_of``."""
         return [replace(self, curve=one) for one in readings(self.curve)]
 
+    def usually(self) -> DeltaAt | None:
+        """Return the same question for the reading that is usually the smallest, if known."""
+        curve = usual_reading(self.curve)
+        return None if curve is None else replace(self, curve=curve)
+
     def on_side(self, side: Side) -> DeltaAt:
         """Return the same question for the curve on one side of all rounds."""
         return replace(self, curve=one_side(self.curve, side))
@@ -410,6 +424,29 @@ def likely(question: Question) -> float:
     except LateError:
         return math.inf
     return sys.float_info.max
+
+
+def in_range(question: Question, found: Interval) -> bool:
+    """Return whether the usual reading has answered, for a delta that is not too small for it."""
+    delta, least = (
+        (question.delta, 0.0) if isinstance(question, EpsilonAt) else (found.high, _UNSCALED)
+    )
+    near = found.reason in ("", SETTLED) and math.isfinite(found.high)
+    least += sum(n * least_delta(one) for one, n in parts_of(question.curve))
+    return near and delta > least
+
+
+def largest_of(found: Sequence[Interval]) -> Interval:
+    """Return the interval of the largest of several numbers."""
+    top = max(found, key=lambda one: one.high)
+    return top._replace(low=max(one.low for one in found))
+
+
+def smallest_of(found: Sequence[Interval]) -> Interval:
+    """Return the interval of the smallest of several numbers."""
+    least, lowest = min(found, key=lambda one: one.high), min(found, key=lambda one: one.low)
+    # The smallest number may be one that was not refined.
+    return least._replace(low=lowest.low, reason=least.reason or lowest.reason)
 
 
 def settled(question: Question, before: Interval, after: Interval) -> bool:

@@ -39,9 +39,12 @@ from .queries import (
     EpsilonAt,
     Interval,
     Question,
+    in_range,
+    largest_of,
     likely,
     met,
     settled,
+    smallest_of,
     stays_above,
 )
 from .too_large import REASON, crude
@@ -379,7 +382,7 @@ def _either(question: Question) -> Interval:
     """Return the interval; for rounds that lie between others, one end from each of these."""
     several = question.readings()
     if len(several) > 1:
-        return _most(several) if _attained(question.curve) else _least(several)
+        return _most(several) if _attained(question.curve) else _usually(question, several)
     if not question.grouped:
         near = _without_rarest(question) if isinstance(question, DeltaAt) else None
         return _interval(question) if near is None else near
@@ -402,20 +405,23 @@ def _attained(curve: Curve) -> bool:
 def _most(several: Sequence[Question]) -> Interval:
     """Return the interval of the largest of several valid numbers."""
     found: list[Interval] = []
-    for question in several:
-        floor = max([question.floor, *(one.low for one in found)])
-        found.append(interval(replace(question, floor=floor)))
-    return _upper(found)
+    for one in several:
+        floor = max([one.floor, *(known.low for known in found)])
+        found.append(interval(replace(one, floor=floor)))
+    return largest_of(found)
 
 
-def _upper(found: Sequence[Interval]) -> Interval:
-    top = max(found, key=lambda one: one.high)
-    return top._replace(low=max(one.low for one in found))
+def _usually(question: Question, several: Sequence[Question]) -> Interval:
+    """Return the interval of the usual reading, if it is in its range; else the smallest of all."""
+    if (asked := question.usually()) is None:
+        return _least(several)
+    found = interval(asked)
+    return found if in_range(asked, found) else _least(several[:-1], found)
 
 
-def _least(several: Sequence[Question]) -> Interval:
-    """Return the interval of the smallest of several valid numbers."""
-    found: list[Interval] = []
+def _least(several: Sequence[Question], *before: Interval) -> Interval:
+    """Return the interval of the smallest of several valid numbers, some of them known."""
+    found = list(before)
     # The smallest comes first, so that the others need not be refined. Of several unknown ones it
     # is often the last choice, because the first represents all and is larger.
     placed = sorted(((likely(one), one) for one in reversed(several)), key=itemgetter(0))
@@ -431,13 +437,7 @@ def _least(several: Sequence[Question]) -> Interval:
         # tolerance requires.
         if found[-1].high <= question.floor or (found[-1].low == 0.0 and met(asked, found[-1])):
             break
-    return _lower(found)
-
-
-def _lower(found: Sequence[Interval]) -> Interval:
-    least, lowest = min(found, key=lambda one: one.high), min(found, key=lambda one: one.low)
-    # The smallest number may be one that was not refined.
-    return least._replace(low=lowest.low, reason=least.reason or lowest.reason)
+    return smallest_of(found)
 
 
 def _without_rarest(question: DeltaAt) -> Interval | None:
@@ -556,7 +556,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
     if len(several) > 1:
         of_each = [deltas(one, at, tolerance) for one in several]
         common = set.intersection(*map(set, of_each))
-        join = _upper if _attained(curve) else _lower
+        join = largest_of if _attained(curve) else smallest_of
         return {x: join([one[x] for one in of_each]) for x in common}
     if curve.support().exact:
         # One vectorised reading serves all epsilons, and there is no line to share.
