@@ -246,15 +246,15 @@ FAULTS = (
         "witness = Witness(Gdp(upper * (1.0 + 1e-9)), _WITNESS, free=True)",
     ),
     (
-        "rest after a round without its blocked rounds",
-        "mechanisms/conditional.py",
-        "blocked = self.separation * math.log1p",
-        "blocked = math.log1p",
+        "bins of more rounds than lie between two participations",
+        "mechanisms/split_noise.py",
+        "min(separation, rounds)",
+        "min(3 * separation, rounds)",
     ),
     (
-        "a place more in every epoch of new bins",
-        "mechanisms/conditional.py",
-        "/ self.places, 1.0))",
-        "/ (self.places + 1), 1.0))",
+        "one epoch of new bins left out",
+        "mechanisms/unknown_position.py",
+        "[[(best_tree(gram), matrix.shape[1] // draw.places)]]",
+        "[[(best_tree(gram), matrix.shape[1] // draw.places - 1)]]",
     ),
 )

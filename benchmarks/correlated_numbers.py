@@ -24,7 +24,7 @@ from fedprivacy import factors
 from fedprivacy.bound import Bound
 from fedprivacy.errors import FedPrivacyError
 from fedprivacy.loss import Curve, Nested, compose
-from fedprivacy.mechanisms import conditional, unknown_position
+from fedprivacy.mechanisms import split_noise, unknown_position
 from fedprivacy.privacy_loss import PrivacyLoss, Witness
 from fedprivacy.relations import Adjacency, Facts, Observer
 
@@ -118,21 +118,17 @@ def poisson(rounds: int, q: float, z: float) -> Row:
     """Return epsilons of Poisson sampling of the square root, by each theorem."""
     matrix = ROOT.magnitudes(rounds)
     norms = np.linalg.norm(matrix, axis=0) * (1.0 + 1e-12)
-    rows = conditional.rows_of(matrix, conditional.Repeated(q), z)
-    told = conditional.revealed(rows)
     run = fp.CorrelatedNoise(
         factor=ROOT, noise_multiplier=z, rounds=rounds, participation=fp.FixedEpochs(1)
     )
-    by_rows = of_curve(conditional.unless_unlikely(rows, told)) if told <= 0.5 else "no use"
+    used = fp.epsilon(run.sampled(fp.Poisson(q)), **ASK)
     return {
         "F, one dimension": of_curve(unknown_position.rank_one(norms, q, z)),
-        "H, row by row": by_rows,
-        "H, its revealed probability": told,
-        # As MMCC is printed: a tenth of delta for unlikely pasts, and a result for only this delta.
-        "H, at this delta alone": asked(
-            compose(conditional.rows_of(matrix, conditional.Repeated(q), z, 1e-6)), 9e-6
-        ).upper,
-        "used": fp.epsilon(run.sampled(fp.Poisson(q)), **ASK).upper,
+        "J, shares": min(
+            of_curve(compose(parts)) for parts in split_noise.drawn_rounds(matrix, q, 1, z)
+        ),
+        "used": used.upper,
+        "lower": used.lower,
         "known": fp.epsilon(run, **ASK).upper,
     }
 

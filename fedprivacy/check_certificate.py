@@ -50,7 +50,6 @@ FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
 MOST_CELLS_OF_A_PROFILE = 1 << 20
 LEAST_NOISE_INSIDE = 0.55
-CELL = 0.02  # about the length of a cell of outcomes
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -1368,7 +1367,12 @@ def _integers(kind: str, f: Tree, adjacency: str, observer: str, small: float) -
 # correlated noise with units that are drawn in secret
 
 
-PARTS, POINTS_OF_LINE, FEW_POINTS, MOST_ROWS, MOST_KINDS = 512, 640, 48, 64, 12
+PARTS, POINTS_OF_LINE, FEW_POINTS = 512, 640, 48
+BIN_WIDTHS, RENYI_ORDERS = (
+    (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
+    (2, 3, 5, 8, 12, 20, 32),
+)
+MOST_SHARED = 20_000
 
 
 def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Known:
@@ -1380,21 +1384,16 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
     column, drawn = _column(noise["factor"], rounds), _fields(scheme)
     named = noise["participation"]["type"], _fields(noise["participation"]).get("at_most")
     free = named == ("FixedEpochs", None)
+    in_turns = free and kind in DRAWN.keys() - {"Shuffled", "RandomAllocation"}
+    way: Callable[[list[list[arb]], arb], Known] | None = None
     if kind == "RandomAllocation":
         t = _whole(1, 2**53, drawn, "rounds_per_epoch")
         _one_of((1,), {"take": 1} | drawn, "take")
         if (free or named[0] == "SingleParticipation") and t == rule.gap:
-            way: Callable[[list[list[arb]], arb], Known] = partial(
-                _bins, rule.gap, f.get("levels"), small
-            )
+            way = partial(_bins, rule.gap, f.get("levels"), small)
         else:
-            way = _once_an_epoch(named[0], t, rule, rounds, small)
-    elif (
-        free
-        and kind in DRAWN.keys() - {"Shuffled"}
-        and column is not None
-        and _bands(column) <= rule.gap
-    ):
+            way = _once_an_epoch(OnceAnEpoch(t, f.get("levels")), named[0], rule, rounds, small)
+    elif in_turns and column is not None and _bands(column) <= rule.gap:
         return _cyclic(noise, scheme, rule, column, adjacency, observer, small)
     elif kind == "Poisson" and (free or named == ("MinimumSeparation", None)):
         q = _chance(drawn, "probability")
@@ -1403,12 +1402,19 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
             way = partial(_in_groups, rule.gap, q, small)
         else:
             way = partial(_by_rows, Repeated(q, rule.gap), small)
-    else:
+    elif not in_turns:
         raise Refused("this draw of rounds of correlated noise is not covered")
     stays = dict(_fields(noise["participation"]), apart=True)
     apart = noise | {"participation": _node(noise["participation"]["type"], **stays)}
     plain = replace(_correlated(apart, adjacency, observer, small), below=())
-    if adjacency == "replace_one" or observer == "server":
+    seen = adjacency == "replace_one" or observer == "server"
+    if in_turns and (way is None or (seen and adjacency != "add_remove")):
+        found = _in_turns(noise, scheme, rule, adjacency, observer, small)
+        # A unit that is drawn twice contributes twice; if one leaves, others may move.
+        moves = kind == "WithReplacement" or adjacency == "add_remove"
+        known = () if moves else plain.above
+        return replace(found, above=(*found.above, *known), trusts=(*found.trusts, *plain.trusts))
+    if seen or way is None:
         return plain
     found = way(_dense(noise["factor"], rounds), arb(_noise(noise)))
     trusts = ("Theorem A of correlated noise", *found.trusts)
@@ -1416,13 +1422,13 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
 
 
 def _once_an_epoch(
-    named: str, t: int, rule: Rule, rounds: int, small: float
+    draw: OnceAnEpoch, named: str, rule: Rule, rounds: int, small: float
 ) -> Callable[[list[list[arb]], arb], Known]:
     """Return the account of rounds that a unit draws once in each of several passes, or in one."""
     if named == "MinimumSeparation" and rule.gap == 1 and rule.most < rounds:
-        if t * rule.most == rounds > t:
-            return partial(_by_rows, OnceAnEpoch(t), small)
-        if t == rounds:
+        if draw.places * rule.most == rounds > draw.places:
+            return partial(_by_rows, draw, small)
+        if draw.places == rounds:
             return partial(_some, rule.most, small)
     raise Refused("this allocation of rounds is not covered")
 
@@ -1460,14 +1466,7 @@ def _cyclic(
 def _bins(places: int, named: Any, small: float, rows: list[list[arb]], z: arb) -> Known:
     """Return the pairs if a unit keeps one of some places in every epoch (Theorems D and E)."""
     gram = _kernel(rows, places, z)
-    n = len(gram)
-    near = [ZERO] * (n // 2 + 1)
-    for i in range(n):
-        for j in range(i + 1):
-            at = min(i - j, n - i + j)
-            near[at] = near[at].max(gram[i][j])
-    for k in reversed(range(n // 2)):
-        near[k] = near[k].max(near[k + 1])
+    n, near = len(gram), _envelope(gram)
     levels = _levels_of(named, n, near)
     above = [*_trees(levels, near[0], small)] if levels else []
     below: list[Parts] = []
@@ -1484,6 +1483,19 @@ def _bins(places: int, named: Any, small: float, rows: list[list[arb]], z: arb) 
             _tree([(n, arb(least))], arb(min(gram[i][i].lower() for i in range(n))), -1, small),
         ]
     return Known(tuple(above), tuple(below), trusts=("Theorems D, E",))
+
+
+def _envelope(gram: list[list[arb]]) -> list[arb]:
+    """Return the largest entries at a cyclic distance of at least 0, 1, ... places."""
+    n = len(gram)
+    near = [ZERO] * (n // 2 + 1)
+    for i in range(n):
+        for j in range(i + 1):
+            at = min(i - j, n - i + j)
+            near[at] = near[at].max(gram[i][j])
+    for k in reversed(range(n // 2)):
+        near[k] = near[k].max(near[k + 1])
+    return near
 
 
 def _kernel(rows: list[list[arb]], places: int, z: arb) -> list[list[arb]]:
@@ -1556,14 +1568,6 @@ class Repeated:
     q: arb
     gap: int = 1
 
-    def blocks(self, rounds: int) -> list[range]:
-        """Return ranges of rounds; the unit is in at most one of each."""
-        return [range(j, j + 1) for j in range(rounds)]
-
-    def log_mean(self, tilt: Any, products: list[Any], exp: Callable[[Any], Any]) -> list[Any]:
-        """Return factors: their product is at least E e^{tilt X}, X the unit's sum of products."""
-        return [1 + (exp(tilt * x) - 1) * self.q for x in products]
-
     def sums(self, steps: list[int]) -> arb_poly:
         """Return the law of the unit's sum of steps."""
         free = [arb_poly([1]), *[arb_poly([0])] * (len(steps) + self.gap)]
@@ -1573,28 +1577,17 @@ class Repeated:
             free[i + self.gap] += free[i].left_shift(step) * self.q
         return sum(free[len(steps) :], arb_poly([0]))
 
-    def chance(self, gram: list[list[arb]], j: int, far: arb, company: arb, z: arb) -> arb:
-        """Return a bound on the chance of round j, given likely rows before; see ``_chances``."""
-        square = gram[j][j]
-        log = far * square.sqrt() / z + (2 * company - square) / (2 * z * z)
-        odds = self.q / (1 - self.q) ** self.gap * (ZERO if _is_zero(square) else log).exp()
-        return odds / (1 + odds)
-
 
 @dataclass(frozen=True)
 class OnceAnEpoch:
     """A unit takes part in one round of every epoch of ``places`` rounds, drawn anew."""
 
     places: int
+    levels: Any = None
 
     def blocks(self, rounds: int) -> list[range]:
         """Return ranges of rounds; the unit is in at most one of each."""
         return [range(j, j + self.places) for j in range(0, rounds, self.places)]
-
-    def log_mean(self, tilt: Any, products: list[Any], exp: Callable[[Any], Any]) -> list[Any]:
-        """Return factors: their product is at least E e^{tilt X}, X the unit's sum of products."""
-        every = self.blocks(len(products))
-        return [sum(exp(tilt * products[s]) for s in e) / self.places for e in every]
 
     def sums(self, steps: list[int]) -> arb_poly:
         """Return the law of the unit's sum of steps."""
@@ -1605,20 +1598,9 @@ class OnceAnEpoch:
             law *= one * (arb(1) / self.places)
         return law
 
-    def chance(self, gram: list[list[arb]], j: int, far: arb, company: arb, z: arb) -> arb:
-        """Return a bound on the chance of round j, given likely rows before; see ``_chances``."""
-        every = self.blocks(len(gram))
-        own = every[j // self.places]
-        means = [sum((gram[r][s] for r in own), ZERO) / self.places for s in range(len(gram))]
-        centre = sum((means[s] for s in own), ZERO) / self.places
-        apart = (gram[j][j] - 2 * means[j] + centre).max(ZERO).sqrt()
-        away = sum((_most(means[s] for s in e) for e in every if e != own), ZERO)
-        square = sum((gram[s][s] for s in own), ZERO) / self.places
-        log = far * apart / z + (2 * company + 2 * away - gram[j][j] + square) / (2 * z * z)
-        return (log.exp() / self.places).min(arb(1))
-
 
 Draw = Repeated | OnceAnEpoch
+Entries = list[tuple[int, int, arb]]
 
 
 def _most(values: Iterable[arb]) -> arb:
@@ -1627,7 +1609,7 @@ def _most(values: Iterable[arb]) -> arb:
 
 
 def _by_rows(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> Known:
-    """Return the pairs of rounds that are drawn again and again (Theorems F, G, H, I)."""
+    """Return the pairs of rounds that are drawn again and again (Theorems F, G, I, J)."""
     return _of_columns(draw, small, [[abs(x) for x in row] for row in rows], rows, z)
 
 
@@ -1637,6 +1619,12 @@ def _in_groups(groups: int, q: arb, small: float, rows: list[list[arb]], z: arb)
     Above: the largest entries of any group, without the rows before its first round. Below: the
     first group.
     """
+    first = [row[::groups] for row in rows]
+    return _of_columns(Repeated(q), small, _any_group(groups, rows), first, z)
+
+
+def _any_group(groups: int, rows: list[list[arb]]) -> list[list[arb]]:
+    """Return the largest entries of any group, without the rows before its first round."""
     rounds = len(rows[0])
     found = [[ZERO] * -(-rounds // groups) for _ in rows]
     for group in range(min(groups, rounds)):
@@ -1645,8 +1633,34 @@ def _in_groups(groups: int, q: arb, small: float, rows: list[list[arb]], z: arb)
         late = late if all(_is_zero(x) for row in own[:late] for x in row) else 0
         for i, row in enumerate(own[late:]):
             found[i][: len(row)] = [x.max(y) for x, y in zip(found[i], row, strict=False)]
-    first = [row[::groups] for row in rows]
-    return _of_columns(Repeated(q), small, found, first, z)
+    return found
+
+
+def _in_turns(
+    noise: Tree, scheme: Tree, rule: Rule, adjacency: str, observer: str, small: float
+) -> Known:
+    """Return the pairs if groups take turns, and each round has a share of all noise it is in."""
+    _check_groups(rule, scheme, adjacency)
+    rows, z = _dense(noise["factor"], _whole(1, 10**6, noise, "rounds")), arb(_noise(noise))
+    matrix = _any_group(rule.gap, rows)
+    lengths = [ZERO] * len(matrix[0])
+    for _, j, x in _parted(_entries_of(matrix), len(lengths), 1):
+        lengths[j] += x * x
+    split = z / _most(lengths).sqrt()
+    one = Sum(_node("Gdp", mu=1 / split), _node("Gdp", mu=2 / split), split)
+    found = _of_sum(one, scheme, adjacency, observer, small / len(lengths))
+    found = found.times(len(lengths), False, "Theorem J of correlated noise")
+    if scheme["type"] != "FixedSize" or adjacency != "zero_out" or observer == "server":
+        return found
+    fields = _fields(scheme)
+    size, units = _whole(1, 2**53, fields, "size"), _whole(1, 2**53, fields, "population")
+    first = [row[:: rule.gap] for row in rows]
+    return replace(found, below=_along(Repeated(arb(size) / units), first, z, small))
+
+
+def _entries_of(rows: list[list[arb]]) -> Entries:
+    """Return the entries above 0 with their places."""
+    return [(i, j, x) for i, row in enumerate(rows) for j, x in enumerate(row) if not _is_zero(x)]
 
 
 def _of_columns(
@@ -1664,22 +1678,116 @@ def _of_columns(
     if isinstance(draw, Repeated) and draw.q == 1:
         return Known(())
     ways: list[Parts] = []
-    trusts = ["Theorem H", "Theorem I"]
+    trusts = ["Theorem I", "Theorem J"]
     if isinstance(draw, Repeated):
         trusts = ["Theorem F", "Lemma G", *trusts]
         norms = [_squares(column).sqrt() for column in zip(*above, strict=True)]
         ways.append(_moved(norms, Repeated(draw.q), 1, small, z))
     else:
         ways.append(_each_known(draw, above, z))
-    if len(above[0]) <= MOST_ROWS:
-        ways.append(_row_by_row(draw, small, above, z))
-    total, columns = [sum(row, ZERO) for row in below], zip(*below, strict=True)
+    ways += _noise_split(draw, above, z, small)
+    return Known(tuple(ways), _along(draw, below, z, small), trusts=tuple(trusts))
+
+
+def _along(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> tuple[Parts, ...]:
+    """Return pairs that a draw attains: the run along the sum of all columns."""
+    total, columns = [sum(row, ZERO) for row in rows], zip(*rows, strict=True)
     along = [sum(map(operator.mul, column, total), ZERO) for column in columns]
-    shown: list[Parts] = []
-    if all(x > 0 for x in along):
-        moves = [x / _squares(total).sqrt() for x in along]
-        shown = [_moved(moves, draw, -1, small, z, fine) for fine in (1, 2)]
-    return Known(tuple(ways), tuple(shown), trusts=tuple(trusts))
+    if not all(x > 0 for x in along):
+        return ()
+    moves = [x / _squares(total).sqrt() for x in along]
+    return tuple(_moved(moves, draw, -1, small, z, fine) for fine in (1, 2))
+
+
+def _noise_split(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> list[Parts]:
+    """Return pairs of bins of rounds, each with a share of the noise of every row (Theorem J).
+
+    A bin has at most as many rounds as lie between two participations, or is an epoch. Of several
+    widths the four with the least loss by Renyi divergences are taken.
+    """
+    size = len(rows[0])
+    held = [(i, j, x) for i, row in enumerate(rows) for j, x in enumerate(row) if not _is_zero(x)]
+    if len(held) > MOST_SHARED:
+        return []
+    if isinstance(draw, OnceAnEpoch):
+        epochs = size // draw.places
+        near = _envelope(_epochs_apart(_parted(held, size, draw.places), epochs, draw.places, z))
+        levels = _levels_of(draw.levels, draw.places, near)
+        trees = _trees(levels, near[0], small / epochs) if levels else ()
+        return [[(tree, n * epochs) for tree, n in parts] for parts in trees]
+    found = []
+    for width in (w for w in BIN_WIDTHS if w <= min(draw.gap, size)):
+        _in_time()
+        lengths = [ZERO] * size
+        for _, j, x in _parted(held, size, width):
+            lengths[j] += x * x
+        mu, q, count = _most(lengths).sqrt() / z, 1 - (1 - draw.q) ** width, -(-size // width)
+        loss = min((count * _renyi(float(q), float(mu), k) + 12) / (k - 1) for k in RENYI_ORDERS)
+        pair: Parts = [(_node("Sampled", inner=_node("Gdp", mu=mu), q=q), count)]
+        found.append((loss, pair))
+    single = found[0]
+    found.sort(key=lambda one: one[0])
+    best = found[:4] if single in found[:4] else [*found[:4], single]
+    return [pair for _, pair in best]
+
+
+def _epochs_apart(held: Entries, epochs: int, places: int, z: arb) -> list[list[arb]]:
+    """Return the largest inner products of two rounds of one epoch, over all epochs."""
+    gram = [[ZERO] * places for _ in range(places)]
+    for epoch in range(epochs):
+        _in_time()
+        rows = dict[int, list[tuple[int, arb]]]()
+        for i, j, x in held:
+            if j // places == epoch:
+                rows.setdefault(i, []).append((j % places, x / z))
+        own = [[ZERO] * places for _ in range(places)]
+        for row in rows.values():
+            for j, x in row:
+                for k, y in row:
+                    own[j][k] += x * y
+        gram = [
+            [x.max(y) for x, y in zip(*both, strict=True)] for both in zip(gram, own, strict=True)
+        ]
+    return gram
+
+
+def _renyi(q: float, mu: float, order: int) -> float:
+    """Return about the logarithm of the moment of a sampled Gaussian pair, for a choice."""
+    terms = (
+        math.log(math.comb(order, k))
+        + k * math.log(q)
+        + (order - k) * math.log1p(-q)
+        + k * (k - 1) * mu * mu / 2
+        for k in range(order + 1)
+    )
+    logs = list(terms) if 0 < q < 1 else [order * (order - 1) * mu * mu / 2]
+    return max(logs) + math.log(sum(math.exp(x - max(logs)) for x in logs))
+
+
+def _parted(held: Entries, rounds: int, width: int) -> Entries:
+    """Return the entries over the root of their bin's share of the row.
+
+    Any shares above 0 that add up to 1 in a row are valid. These make the longest column short.
+    """
+    squares = [(i, j, j // width, float((x * x).upper())) for i, j, x in held]
+    weights, best, shares = [1.0] * rounds, math.inf, dict[tuple[int, int], float]()
+    for _ in range(12):
+        sums, total, found = dict[tuple[int, int], float](), dict[int, float](), [0.0] * rounds
+        for i, j, m, x in squares:
+            sums[i, m] = sums.get((i, m), 0.0) + weights[j] * x
+        roots = {at: math.sqrt(x) for at, x in sums.items()}
+        for (i, _), x in roots.items():
+            total[i] = total.get(i, 0.0) + x
+        for i, j, m, x in squares:
+            found[j] += x * total[i] / roots[i, m]
+        most = max(found)
+        if most < best:
+            best, shares = most, roots
+        weights = [max(w * (x / most) ** 4, 1e-6) for w, x in zip(weights, found, strict=True)]
+    rows = dict[int, arb]()
+    for (i, _), x in shares.items():
+        rows[i] = rows.get(i, ZERO) + arb(x)
+    return [(i, j, x * (rows[i] / arb(shares[i, j // width])).sqrt()) for i, j, x in held]
 
 
 def _each_known(draw: OnceAnEpoch, rows: list[list[arb]], z: arb) -> Parts:
@@ -1720,18 +1828,16 @@ def _steps(x: arb, side: int) -> int:
     return max(int(whole), 0)
 
 
-def _line(
-    law: list[arb], unit: arb, side: int, small: float, points: int, few: int = FEW_POINTS
-) -> Parts:
+def _line(law: list[arb], unit: arb, side: int, small: float, points: int) -> Parts:
     """Return shifts by multiples of a unit against none, and the chance left out.
 
-    More than ``few`` shifts are rounded up (side 1) or down to about ``points`` of them, which
-    loses more or less (Lemma G).
+    More than ``FEW_POINTS`` shifts are rounded up (side 1) or down to about ``points`` of them,
+    which loses more or less (Lemma G).
     """
     top, rest = len(law), ZERO
     while top > 1 and rest + law[top - 1] < small:
         top, rest = top - 1, rest + law[top - 1]
-    dense = sum(1 for w in law[:top] if not _is_zero(w)) > few
+    dense = sum(1 for w in law[:top] if not _is_zero(w)) > FEW_POINTS
     wide, found = max(1, top // points) if dense else 1, {0: law[0]}
     for k in range(1, top):
         at = -(-k // wide) if side > 0 else k // wide
@@ -1743,116 +1849,6 @@ def _line(
     listed = [[w, k] for k, w in found.items() if not _is_zero(w)]
     line = (_node("Shifts", unit=unit * wide, law=listed, dense=dense), 1)
     return [line, (_node("Unlikely", chance=arb(rest.upper())), 1)] if side > 0 else [line]
-
-
-def _row_by_row(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> Parts:
-    """Return the pairs of the rows, given likely rows before, and the chance of unlikely ones."""
-    unit, share = _unit_of((x for row in rows for x in row), 1), small / (2 * len(rows))
-    steps = [[_steps(x / unit, 1) for x in row] for row in rows]
-    chances = _chances(draw, small / 2, rows, z)
-    found: Parts = [(_node("Unlikely", chance=arb(small / 2)), 1)]
-    every = [_tails(draw, *one) for one in zip(steps, chances, strict=True)]
-    for few in _alike_rows(every):
-        law = _worst(few)
-        line, rest = _line(law, unit / z, 1, share, 4 * FEW_POINTS, FEW_POINTS // 4)
-        if len(line[0]["fields"]["law"]) > 4:
-            line = (_node("ShiftedCells", small=share, **line[0]["fields"]), 1)
-        found += [(tree, n * len(few)) for tree, n in (line, rest)]
-    return found
-
-
-def _alike_rows(every: list[list[arb]]) -> list[list[list[arb]]]:
-    """Return at most ``MOST_KINDS`` groups of tails; equal ones are together."""
-    named = dict[str, list[list[arb]]]()
-    for tails in every:
-        named.setdefault(repr([x.repr() for x in tails]), []).append(tails)
-    kinds = sorted(named.values(), key=lambda few: float(sum(few[0], ZERO)))
-    ends = [len(kinds) * k // MOST_KINDS for k in range(MOST_KINDS + 1)]
-    groups = (list(chain.from_iterable(kinds[i:j])) for i, j in pairwise(ends))
-    return [few for few in groups if few]
-
-
-def _chances(draw: Draw, small: float, rows: list[list[arb]], z: arb) -> list[list[arb]]:
-    """Return for each row bounds on the chances of rounds, given rows before that are likely.
-
-    For every entry above 0, two events may be unlikely: noise beyond ``far`` stds along a column
-    cut to the rows before, and a sum beyond ``company`` of its products with the unit's columns.
-    """
-    size = len(rows[0])
-    entries = sum(1 for row in rows for x in row if not _is_zero(x))
-    each = arb(small) / (2 * entries)
-    far, found = _quantile(each), []
-    gram = [[ZERO] * size for _ in range(size)]
-    for row in rows:
-        _in_time()
-        here = [ZERO] * size
-        for j in range(size):
-            if not _is_zero(row[j]):
-                company = _company(draw, gram[j], each)
-                here[j] = arb(draw.chance(gram, j, far, company, z).upper()).min(arb(1))
-        found.append(here)
-        for j in range(size):
-            for k in range(size) if not _is_zero(row[j]) else ():
-                gram[j][k] += row[j] * row[k]
-    return found
-
-
-def _quantile(chance: arb) -> arb:
-    """Return a number that a standard normal one exceeds with at most a chance, about the least."""
-    low, high = 0.0, math.sqrt(-2 * float(chance.log())) + 1
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _normal_below(arb(-middle)) < chance else (middle, high)
-    if not _normal_below(arb(-high)) < chance:
-        raise Undecided("a normal quantile")
-    return arb(high)
-
-
-def _company(draw: Draw, products: list[arb], chance: arb) -> arb:
-    """Return a bound on the unit's sum of products that fails with at most a chance (Chernoff)."""
-    total = sum((_most(products[j] for j in e) for e in draw.blocks(len(products))), ZERO)
-    if _is_zero(total):
-        return total
-    rough, most = [float(x) for x in products], float(_most(products))
-    log = -float(chance.log())
-
-    def size(tilt: float) -> float:
-        factors = draw.log_mean(tilt, rough, math.exp)
-        return (sum(math.log(float(x)) for x in factors) + log) / tilt
-
-    best = arb(min((2.0 ** (k / 2) / most for k in range(-4, 13)), key=size))
-    factors = draw.log_mean(best, products, arb.exp)
-    found = (sum((x.log() for x in factors), ZERO) - chance.log()) / best
-    return arb(min(found.upper(), total.upper()))
-
-
-def _tails(draw: Draw, steps: list[int], chances: list[arb]) -> list[arb]:
-    """Return upper ends of P(sum >= k): at most one of each block is included, the largest first.
-
-    A round is included with at most its chance.
-    """
-    law = arb_poly([1])
-    for block in draw.blocks(len(steps)):
-        _in_time()
-        one, rest = arb_poly([0]), arb(1)
-        for j in sorted(block, key=lambda j: -steps[j]):
-            if steps[j]:
-                chance = chances[j].min(rest)
-                one, rest = one + arb_poly([chance]).left_shift(steps[j]), rest - chance
-        law *= one + rest
-    return [arb(x.upper()) for x in accumulate(law.coeffs()[::-1])][::-1]
-
-
-def _worst(every: list[list[arb]]) -> list[arb]:
-    """Return a law whose tails are at least all of some tails, none of them above 1."""
-    most = [ZERO] * (max(map(len, every)) + 1)
-    for tails in every:
-        for k, x in enumerate(tails):
-            most[k] = most[k].max(x).min(arb(1))
-    most[0] = arb(1)
-    for k in reversed(range(len(most) - 1)):
-        most[k] = most[k].max(most[k + 1])
-    return [a - b for a, b in pairwise(most)]
 
 
 def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:
@@ -2241,53 +2237,6 @@ def _shifts(f: Tree) -> Pair:
     cross = unit * max(k for _, k in f["law"]) / 2
     whole = Piece(True, p, q, _less(p, q), None, None, cross)
     return Pair(pieces=(replace(whole, unit=unit) if f["dense"] else whole,))
-
-
-def _shifted_cells(f: Tree) -> Pair:
-    """Return a pair above that of ``_shifts``, of outcomes at the edges of short cells.
-
-    A cell's masses of P and Q are spread on its edges and kept: a convex function's mean grows.
-    """
-    unit, far = f["unit"], math.sqrt(-2 * math.log(f["small"])) + 1
-    fine, law = math.ceil(float(unit) / CELL), _completed(f["law"])
-    step = unit / fine if f["dense"] else arb(CELL)
-    most = max(k for _, k in law)
-    start = math.ceil(far / float(step))
-    count = 2 * start + math.ceil(float(unit * most / step))
-    if count > MOST_PLACES:
-        raise Undecided("cells of so large a move")
-
-    def masses(move: Any) -> list[arb]:
-        below = (_normal_below(step * (j - start) - move) for j in range(count + 1))
-        return [v - u for u, v in pairwise(below)]
-
-    q, places = masses(0), [step * (j - start) for j in range(count + 1)]
-    if f["dense"]:
-        weights = [ZERO] * (most + 1)
-        for w, k in law:
-            weights[k] += w
-        spaced = [weights[k // fine] if k % fine == 0 else ZERO for k in range(most * fine + 1)]
-        p = (arb_poly(q) * arb_poly(spaced)).coeffs()[:count]
-        rises = arb_poly([w * (-((unit * k) ** 2) / 2).exp() for k, w in enumerate(weights)])
-        ratios = [rises((unit * y).exp()) for y in places]
-    else:
-        moves = [(w, unit * k) for w, k in law]
-        every = [[w * x for x in masses(m)] for w, m in moves]
-        p = [sum(each, ZERO) for each in zip(*every, strict=True)]
-        ratios = [sum((w * (m * y - m * m / 2).exp() for w, m in moves), ZERO) for y in places]
-    return _at_edges(p, q, ratios)
-
-
-def _at_edges(p: list[arb], q: list[arb], ratios: list[arb]) -> Pair:
-    """Return the pair of cells whose masses are spread on their edges, which have these ratios."""
-    held = [ZERO] * len(ratios)
-    for j, (v, w) in enumerate(zip(p, q, strict=True)):
-        up = (v - ratios[j] * w) / (ratios[j + 1] - ratios[j])
-        if up.is_finite() and w > TINY:
-            held[j], held[j + 1] = held[j] + w - up, held[j + 1] + up
-    atoms = tuple((r * w, w) for r, w in zip(ratios, held, strict=True) if w > TINY)
-    lost = [(1 - sum((one[side] for one in atoms), ZERO)).upper() for side in (0, 1)]
-    return Pair(atoms, only=(arb(lost[0]).max(ZERO), arb(lost[1]).max(ZERO)), exact=False)
 
 
 def _unlikely(f: Tree) -> Pair:
@@ -3071,7 +3020,6 @@ MADE: dict[str, Callable[[Tree], Pair]] = {
     "LaplaceExchanged": _exchanged,
     "GaussianMix": _gaussian_mix,
     "Shifts": _shifts,
-    "ShiftedCells": _shifted_cells,
     "Unlikely": _unlikely,
     "Sampled": _sampled,
     "Fold": _fold,

@@ -19,16 +19,16 @@ from ..factors import (
     SingleParticipation,
     ToeplitzFactor,
 )
-from ..loss import Curve, Gdp
+from ..loss import Curve, Gdp, LeastOf
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import alike, own_parts, registered
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
-from ..sampling.scheme import check_kind
+from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, priced_as
+from ..sampling.scheme import check_kind, round_rate
 from ..sampling.traits import Traits
-from . import unknown_position
+from . import split_noise, unknown_position
 from .base import Combined, Mechanism
-from .conditional import Array, Draw, OnceAnEpoch, Repeated
+from .draws import Array, Draw, OnceAnEpoch, Repeated, is_once
 from .gaussian import Gaussian, NoisySum
 from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
@@ -351,25 +351,6 @@ def whole_run(mechanism: Mechanism) -> Mechanism:
     return mechanism.run if isinstance(mechanism, CorrelatedRow) else mechanism
 
 
-_SERVES = (
-    "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, "
-    "for b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
-    "MinimumSeparation(1, at_most=k) (k of all rounds); RandomAllocation(b) with "
-    "MinimumSeparation(1, at_most=rounds / b) (bins drawn anew in every epoch); any scheme that "
-    "draws in every round with FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with "
-    "FixedEpochs(b) or MinimumSeparation(b), any factor"
-)
-_BINS = "bins: positions of a tree dominate (Theorems A, D and E of correlated_noise.md)"
-_SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"
-_LINE = "Poisson, any factor: one dimension dominates (Theorem F of correlated_noise.md)"
-_ROWS = (
-    "rows compose except for histories of probability 1e-13 (conditional composition: "
-    "Choquette-Choo et al. 2024; Theorems H and I of correlated_noise.md)"
-)
-_CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
-_UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
-_DRAWN = {"known": _UNHIDDEN, "line": _LINE, "rows": _ROWS}
-_ALONG = "projected on the sum of all columns"
 _AWAY = "after a participation a unit stays away until its rule allows the next, whatever the data"
 _SENT = "a unit sends C u in its rounds, every other sends 0; "
 
@@ -385,14 +366,14 @@ class SampledNoise(Combined):
     - ``RandomAllocation(b)``, ``FixedEpochs(b)``: every unit draws one of b positions and keeps it
       in every epoch ("balls in bins"); any factor.
     - ``RandomAllocation(rounds)``, ``MinimumSeparation(1, at_most=k)``: k of all rounds, at random.
-    - any scheme that draws round by round, ``FixedEpochs(b)``, at most b bands: units are in b
-      groups, independently of data. Round i samples group i modulo b, with a new draw each time.
+    - any scheme that draws round by round, ``FixedEpochs(b)``: units are in b groups,
+      independently of data. Round i samples group i modulo b, with a new draw each time; any
+      factor. The amplification is largest for at most b bands.
     - ``RandomAllocation(b)``, ``MinimumSeparation(1, at_most=rounds / b)``: every unit draws one
       round of every epoch of b rounds, anew in each; any factor.
     - ``Poisson(q)``, ``MinimumSeparation(b)``: a unit that took part stays away for b - 1 rounds.
       In every other round it takes part with probability q; any factor. ``FixedEpochs(1)`` is b =
       1.
-    - ``Poisson(q)``, ``FixedEpochs(b)``: groups as above, any factor.
 
     Args:
         noise: the run.
@@ -434,7 +415,8 @@ class SampledNoise(Combined):
             return found
         raise UnsupportedCombination(
             f"{self.scheme} with {rule} and {type(self.noise.factor).__name__} has no "
-            f"amplification theorem; account the run without .sampled, or change it: {_SERVES}"
+            "amplification theorem; account the run without .sampled, or change it: "
+            f"{unknown_position.SERVES}"
         )
 
     def _allocated(self, scheme: RandomAllocation, epochs: bool) -> str:
@@ -453,11 +435,19 @@ class SampledNoise(Combined):
     @property
     def _in_groups(self) -> str:
         """Kind of theorem for sampled groups that take turns; empty if none applies."""
+        return "rows" if priced_as(self.scheme, Poisson) and not self._apart else "cycle"
+
+    @property
+    def _apart(self) -> bool:
+        """Whether columns of a group share no row, since the factor has at most b bands."""
         factor, rounds = self.noise.factor, self.noise.rounds
         gap = self.noise.participation.gap(rounds)
-        if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
-            return "cycle"
-        return "rows" if priced_as(self.scheme, Poisson) else ""
+        return isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the noise can be split."""
+        return split_noise.is_small(self.noise.factor.magnitudes(self.noise.rounds))
 
     @property
     def protects(self) -> Unit | None:
@@ -470,16 +460,19 @@ class SampledNoise(Combined):
         """Return the amplified loss of the whole run."""
         if isinstance(self.noise.participation, FixedEpochs) and hasattr(self.scheme, "draw"):
             self._check_groups(facts)
-        if self._kind == "cycle":
+        leaves = facts.adjacency is Adjacency.ADD_REMOVE
+        if self._kind == "cycle" and (self._apart or leaves or not is_once(self.scheme)):
             return self._cycle(facts)
-        # Units are drawn independently: no unit moves when another leaves.
+        # No unit moves: units are drawn independently, or the population stays the same.
         apart = replace(self.noise.participation, apart=True)  # type: ignore[type-var]
         whole = replace(self.noise, participation=apart)
-        if facts.adjacency is Adjacency.REPLACE_ONE or facts.observer is Observer.SERVER:
-            loss = whole.privacy_loss(facts.adjacency, facts.observer)
-            theorems = (*loss.theorems, _UNHIDDEN)
-            return replace(loss, witness=None, theorems=theorems)
         base = whole.privacy_loss(facts.adjacency, facts.observer)
+        seen = facts.adjacency is Adjacency.REPLACE_ONE or facts.observer is Observer.SERVER
+        if seen or self._kind == "cycle":
+            why = (*base.theorems, unknown_position.UNHIDDEN)
+            known = replace(base, witness=None, theorems=why)
+            in_turns = apart.together and self._kind in ("rows", "cycle") and self._is_small
+            return self._less(known, self._cycle(facts)) if in_turns and not leaves else known
         curve, witness, theorem = self._amplified(base.curve)
         return replace(
             base,
@@ -492,10 +485,8 @@ class SampledNoise(Combined):
     @property
     def _assumptions(self) -> tuple[str, ...]:
         stated = getattr(self.scheme, "assumption", "")
-        rule = self.noise.participation
-        if isinstance(self.scheme, Poisson) and rule.gap(self.noise.rounds) > 1:
-            return (stated, _AWAY)
-        return (stated,)
+        rests = self.noise.participation.gap(self.noise.rounds) > 1
+        return (stated, _AWAY) if isinstance(self.scheme, Poisson) and rests else (stated,)
 
     def _check_groups(self, facts: Facts) -> None:
         """Refuse add_remove if the group of a unit may depend on other units."""
@@ -518,18 +509,26 @@ class SampledNoise(Combined):
         matrix = noise.factor.magnitudes(noise.rounds)
         signs = bool((noise.factor.matrix(noise.rounds) < 0.0).any())
         if self._kind == "rows":
-            return self._row_by_row(matrix, signs, known)
+            return self._drawn_rounds(matrix, signs, known)
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = unknown_position.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
             curve = unknown_position.several_of(gram, noise.participation.most(noise.rounds), known)
-            return curve, None, _UNHIDDEN if curve == known else _SOME
+            return (
+                curve,
+                None,
+                unknown_position.UNHIDDEN if curve == known else unknown_position.SOME,
+            )
         if signs:
-            return unknown_position.best_tree(gram), None, _BINS
+            return unknown_position.best_tree(gram), None, unknown_position.BINS
         shown, how = unknown_position.attained(gram)
-        return unknown_position.best_tree(gram), Witness(shown, _SENT + how, free=True), _BINS
+        return (
+            unknown_position.best_tree(gram),
+            Witness(shown, _SENT + how, free=True),
+            unknown_position.BINS,
+        )
 
-    def _row_by_row(
+    def _drawn_rounds(
         self, matrix: Array, signs: bool, known: Curve
     ) -> tuple[Curve, Witness | None, str]:
         """Return the same for rounds that are drawn independently, or anew in every epoch."""
@@ -544,27 +543,56 @@ class SampledNoise(Combined):
             matrix = unknown_position.of_any_group(matrix, gap)
         else:
             draw = Repeated(self.scheme.rate, gap)
-        curve, reasons = unknown_position.row_by_row(matrix, draw, z, known)
+        curve, reasons = unknown_position.drawn_rounds(matrix, draw, z, known)
         witness = None
         if not signs:
-            witness = Witness(unknown_position.shown_sum(first, draw, z), _SENT + _ALONG, free=True)
-        return curve, witness, "; or ".join(_DRAWN[why] for why in reasons)
+            witness = Witness(
+                unknown_position.shown_sum(first, draw, z),
+                _SENT + unknown_position.ALONG,
+                free=True,
+            )
+        return curve, witness, "; or ".join(reasons)
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:
-        """Return the composition of a group's rounds, each with the noise of a whole column."""
+        """Return the composition of a group's rounds, each with a column of noise."""
         noise, gap = self.noise, self.noise.participation.gap(self.noise.rounds)
-        # Columns of a group share no row: each round is one Gaussian of a single column.
-        single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
-        one = Gaussian(
-            noise_multiplier=noise.noise_multiplier / single,
-            clip_norm=noise.clip_norm,
-            unit=noise.unit,
-        )
+        if self._apart:
+            # Columns of a group share no row: each round is one Gaussian of a single column.
+            length = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
+        else:
+            matrix = noise.factor.magnitudes(noise.rounds)
+            length = split_noise.longest(unknown_position.of_any_group(matrix, gap))
+        less = noise.noise_multiplier / length
+        one = Gaussian(noise_multiplier=less, clip_norm=noise.clip_norm, unit=noise.unit)
         # This is the count of the first groups; later groups may have one round less.
         count = -(-noise.rounds // gap)
         loss = (one.sampled(self.scheme) * count).privacy_loss(facts.adjacency, facts.observer)
+        if not self._apart:
+            witness = self._shown(facts) if isinstance(self.scheme, FixedSize) else None
+            return replace(loss, witness=witness, theorems=(unknown_position.SPLIT, *loss.theorems))
         # A truncated last column has more noise: the witness needs a group that fits fully.
         assert isinstance(noise.factor, ToeplitzFactor)
         fits = (count - 1) * gap + noise.factor.width(noise.rounds) <= noise.rounds
-        witness = loss.witness if fits else None
-        return replace(loss, witness=witness, theorems=(_CYCLE, *loss.theorems))
+        theorems = (unknown_position.CYCLE, *loss.theorems)
+        return replace(loss, witness=loss.witness if fits else None, theorems=theorems)
+
+    def _shown(self, facts: Facts) -> Witness | None:
+        """Return what cohorts of a fixed size show of a unit that sends C u, or is zeroed."""
+        rate, noise = round_rate(self.scheme), self.noise
+        zeroed = facts.adjacency is Adjacency.ZERO_OUT and facts.observer is not Observer.SERVER
+        if rate >= 1.0 or not zeroed or (noise.factor.matrix(noise.rounds) < 0.0).any():
+            return None
+        first = noise.factor.magnitudes(noise.rounds)[:, :: noise.participation.gap(noise.rounds)]
+        curve = unknown_position.shown_sum(first, Repeated(rate), noise.noise_multiplier)
+        return Witness(curve, _SENT + unknown_position.ALONG, free=True)
+
+    @staticmethod
+    def _less(loss: PrivacyLoss, other: PrivacyLoss) -> PrivacyLoss:
+        """Return a loss with both curves; every question takes the better one."""
+        return replace(
+            loss,
+            curve=LeastOf((other.curve, loss.curve)),
+            witness=other.witness,
+            theorems=(*other.theorems, *loss.theorems),
+            assumptions=tuple(dict.fromkeys((*loss.assumptions, *other.assumptions))),
+        )

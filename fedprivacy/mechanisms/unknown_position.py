@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from heapq import nsmallest
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Allocated, Curve, Gdp, LeastOf, Nested, compose, rough_epsilon, scale
 from ..rounding import SPACING, TENS, THOUSANDS, rounded_down, rounded_up
-from . import conditional
+from . import draws, split_noise
 from .shifted import moved_down, moved_up, shifts, spaced_sums, sums_above
 
 Array = NDArray[np.float64]
@@ -35,7 +34,22 @@ _POINTS = 256
 _LITTLE = 1e-3
 
 Levels = tuple[tuple[int, float], ...]
-Why = Literal["known", "line", "rows"]
+
+SERVES = (
+    "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, "
+    "for b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
+    "MinimumSeparation(1, at_most=k) (k of all rounds); RandomAllocation(b) with "
+    "MinimumSeparation(1, at_most=rounds / b) (bins drawn anew in every epoch); any scheme that "
+    "draws in every round with FixedEpochs(b) (groups in turns), any factor; Poisson with "
+    "MinimumSeparation(b), any factor"
+)
+CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
+ALONG = "projected on the sum of all columns"
+BINS = "bins: positions of a tree dominate (Theorems A, D and E of correlated_noise.md)"
+SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"
+UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
+SPLIT = "every bin of rounds gets a share of the noise (Theorem J of correlated_noise.md)"
+_LINE = "Poisson, any factor: one dimension dominates (Theorem F of correlated_noise.md)"
 
 
 def kernel(matrix: Array, places: int, multiplier: float) -> Array:
@@ -137,7 +151,7 @@ def attained(gram: Array) -> tuple[Curve, str]:
     """
     # Rounded down, because this is a lower end.
     less, best = gram * (1.0 - 1e-9), one_direction(gram)
-    how, most = "projected on the sum of all means", conditional.rough_epsilon_of_rows([(best, 1)])
+    how, most = "projected on the sum of all means", draws.rough_epsilon_of_rows([(best, 1)])
     root, leaf = float(less.min()), float(np.diag(less).min())
     for blocks in (many for many in _BLOCKS if len(less) % many == 0):
         size = len(less) // blocks
@@ -166,7 +180,7 @@ def several_of(gram: Array, count: int, known: Curve) -> Curve:
     parts: list[tuple[Curve, int]] = [(Gdp(rounded_up(count * math.sqrt(common), SPACING)), 1)]
     # Fewer positions hide less, so their number is rounded down.
     parts.append((Allocated(apart, len(gram) // count), count))
-    drawn, plain = map(conditional.rough_epsilon_of_rows, (parts, [(known, 1)]))
+    drawn, plain = map(draws.rough_epsilon_of_rows, (parts, [(known, 1)]))
     return compose(parts) if drawn < plain else known
 
 
@@ -184,13 +198,13 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     return moved_up(above, int(steps.sum()), unit / multiplier, points=_POINTS)
 
 
-def row_by_row(
-    matrix: Array, draw: conditional.Draw, multiplier: float, known: Curve
-) -> tuple[Curve, tuple[Why, ...]]:
-    """Return what is known to dominate a draw of rounds, and the theorems.
+def drawn_rounds(
+    matrix: Array, draw: draws.Draw, multiplier: float, known: Curve
+) -> tuple[Curve, tuple[str, ...]]:
+    """Return a curve that dominates a draw of rounds, and the theorems.
 
-    The best curve depends on delta: the rows reveal everything with some probability. So every
-    curve is kept, the one with the smallest rough epsilon first.
+    The best curve depends on delta. So every curve is kept, the one with the smallest rough epsilon
+    first.
 
     Args:
         matrix: |C|, shape (m, n).
@@ -198,26 +212,29 @@ def row_by_row(
         multiplier: noise multiplier z.
         known: curve that dominates if the rounds of the unit are known.
     """
-    able: list[tuple[Curve, Why, conditional.Parts]] = [(known, "known", [(known, 1)])]
-    if isinstance(draw, conditional.Repeated):
+    able: list[tuple[Curve, str, draws.Parts]] = [(known, UNHIDDEN, [(known, 1)])]
+    if isinstance(draw, draws.Repeated):
         if draw.probability == 1.0:
-            return known, ("known",)
+            return known, (UNHIDDEN,)
         # Rounded up, to cover rounding and underflow in squares and roots.
         norms = rounded_up((matrix**2).sum(axis=0) ** 0.5, THOUSANDS)
         # A unit that stays away for some rounds takes part in fewer.
         line = rank_one(np.maximum(norms, matrix.max(axis=0)), draw.probability, multiplier)
-        able.insert(0, (line, "line", [(line, 1)]))
-    if max(matrix.shape) <= conditional.MOST_ROUNDS:
-        rows = conditional.rows_of(matrix, draw, multiplier)
-        mass = conditional.revealed(rows)
-        # Never truncate a probability. If the revealed probability is this large, use the other
-        # curves.
-        if mass <= 0.5:
-            able.append((conditional.unless_unlikely(rows, mass), "rows", rows))
-    # Negligible losses count as ties, and ties go to the curve without revelation.
-    able.sort(key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE))
+        able.insert(0, (line, _LINE, [(line, 1)]))
+    able += [(compose(parts), SPLIT, parts) for parts in _split(matrix, draw, multiplier)]
+    # Negligible losses count as ties.
+    able.sort(key=lambda one: max(draws.rough_epsilon_of_rows(one[2]), _LITTLE))
     curves = tuple(curve for curve, _, _ in able)
-    return LeastOf(curves) if len(curves) > 1 else curves[0], tuple(why for _, why, _ in able)
+    reasons = tuple(dict.fromkeys(why for _, why, _ in able))
+    return LeastOf(curves) if len(curves) > 1 else curves[0], reasons
+
+
+def _split(matrix: Array, draw: draws.Draw, multiplier: float) -> list[draws.Parts]:
+    """Return bins of rounds, each with a share of the noise; none if too large (Theorem J)."""
+    if isinstance(draw, draws.Repeated):
+        return split_noise.drawn_rounds(matrix, draw.probability, draw.separation, multiplier)
+    gram = split_noise.one_each(matrix, draw.places, multiplier)
+    return [] if gram is None else [[(best_tree(gram), matrix.shape[1] // draw.places)]]
 
 
 def of_any_group(matrix: Array, groups: int) -> Array:
@@ -248,7 +265,7 @@ def one_each(matrix: Array, places: int, multiplier: float) -> Gdp:
     return Gdp(rounded_up(math.sqrt(square), THOUSANDS))
 
 
-def shown_sum(matrix: Array, draw: conditional.Draw, multiplier: float) -> Curve:
+def shown_sum(matrix: Array, draw: draws.Draw, multiplier: float) -> Curve:
     """Return a curve that a draw attains if C >= 0: the run along the sum of all columns.
 
     The amounts by which rounds move it are rounded down (Lemma G).
@@ -257,7 +274,7 @@ def shown_sum(matrix: Array, draw: conditional.Draw, multiplier: float) -> Curve
     moves = towards @ matrix / float(np.linalg.norm(towards)) / multiplier * (1.0 - 1e-9)
     unit = float(moves.max()) / _MOVES
     steps = np.floor(moves / unit).astype(np.int64)
-    if isinstance(draw, conditional.OnceAnEpoch):
+    if isinstance(draw, draws.OnceAnEpoch):
         above = sums_above(steps, np.full(len(steps), 1.0 / draw.places), draw.places)
     else:
         above = spaced_sums(steps, draw.probability, draw.separation)

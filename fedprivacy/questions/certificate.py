@@ -125,7 +125,10 @@ def _levels(curve: Curve) -> dict[str, Any]:
     """
     if type(curve) is Nested:
         return {"levels": [list(level) for level in curve.levels]}
-    parts = chain.from_iterable(map(parts_of, curve.components().choices))
+    parts = [*chain.from_iterable(map(parts_of, curve.components().choices))]
+    for one, _ in parts:
+        if isinstance(one, Nested):
+            return _levels(one)
     epochs = {one.rounds: one.points for one, _ in parts if isinstance(one, Exchanged)}
     if not epochs:
         return {}

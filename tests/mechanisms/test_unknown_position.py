@@ -340,11 +340,11 @@ def test_cyclic_add_remove_needs_groups_that_stay():
 @pytest.mark.parametrize(
     ("factor", "participation", "scheme"),
     [
-        (factors.Tree(), fp.FixedEpochs(8), fp.FixedSize(3, population=10)),
+        (factors.Tree(), fp.MinimumSeparation(8), fp.FixedSize(3, population=10)),
         (factors.Banded(4), fp.MinimumSeparation(8, at_most=2), fp.Poisson(0.1)),
         (factors.Tree(), fp.MinimumSeparation(1, at_most=3), fp.RandomAllocation(8)),
         (factors.Banded(4), fp.FixedEpochs(8, at_most=2), fp.Poisson(0.1)),
-        (factors.BufferedToeplitz(2), fp.FixedEpochs(1), fp.FixedSize(3, population=10)),
+        (factors.BufferedToeplitz(2), fp.FixedEpochs(1, at_most=2), fp.FixedSize(3, population=10)),
         (factors.Banded(4), fp.FixedEpochs(8), fp.RandomAllocation(16)),
         (factors.Banded(4), fp.FixedEpochs(8), fp.Shuffled(8)),
         (factors.Tree(), fp.MinimumSeparation(2), fp.RandomAllocation(32)),

@@ -1,4 +1,4 @@
-"""Tests of ``fedprivacy.mechanisms.conditional``."""
+"""How a unit's rounds are drawn, and what draws in secret lose."""
 
 import itertools
 import math
@@ -9,18 +9,13 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.loss import Gdp
-from fedprivacy.mechanisms import conditional, unknown_position
-from fedprivacy.mechanisms.conditional import OnceAnEpoch, Repeated
+from fedprivacy.mechanisms import unknown_position
+from fedprivacy.mechanisms.draws import OnceAnEpoch, Repeated
 from fedprivacy.mechanisms.shifted import spaced_sums, sums_above
 from tests.mechanisms.test_unknown_position import (
-    _profile,
     deltas,
-    exact,
-    lower_triangular,
     noise_of,
 )
-
-RNG = np.random.default_rng(3)
 
 
 def law_of(draw, rounds):
@@ -52,37 +47,7 @@ def test_rounds_drawn_in_secret_lose_no_more_than_known_ones(most):
     assert ("joint convexity" in " ".join(drawn.theorems)) == (most == 16)
 
 
-@pytest.mark.fast_cells(1)
-@pytest.mark.parametrize(("q", "z"), [(0.1, 6.0), (0.4, 12.0)])
-def test_poisson_row_by_row(q, z):
-    """Conditional composition lies above the exact pair, both ways."""
-    matrix = lower_triangular(3)
-    sets = [s for k in range(4) for s in itertools.combinations(range(3), k)]
-    weights = [q ** len(s) * (1 - q) ** (3 - len(s)) for s in sets]
-    points = np.array([0.0, 0.03, 0.1])
-    above, below = exact(matrix, sets, weights, z, points)
-    rows = conditional.rows_of(matrix, Repeated(q), z)
-    found = _profile(conditional.unless_unlikely(rows, conditional.revealed(rows)), points)
-    assert (found >= np.maximum(above, below) - 1e-6).all()
-
-
 DRAWS = [Repeated(0.3), Repeated(0.3, 2), Repeated(0.6, 3), OnceAnEpoch(2), OnceAnEpoch(4)]
-
-
-@pytest.mark.parametrize("draw", DRAWS, ids=str)
-def test_chances_given_likely_pasts(draw):
-    """The posterior chance of a round is below its bound on every past drawn."""
-    matrix, z = lower_triangular(4), 1.5
-    sets, weights = law_of(draw, 4)
-    bounds = conditional._chances(matrix, np.arange(4), draw, z)
-    means = sets @ matrix.T / z
-    for _ in range(1000):
-        y = means[RNG.choice(len(sets), p=weights)] + RNG.normal(size=4)
-        for i in range(4):
-            log = means[:, :i] @ y[:i] - 0.5 * (means[:, :i] ** 2).sum(axis=1)
-            posterior = weights * np.exp(log)
-            chance = (posterior @ sets) / posterior.sum()
-            assert (chance <= bounds[i] + 1e-12)[matrix[i] > 0].all()
 
 
 @pytest.mark.parametrize("draw", DRAWS, ids=str)
@@ -92,7 +57,8 @@ def test_tails_of_a_draw(draw):
     sets, weights = law_of(draw, 4)
     sums = sets @ steps
     prior = (weights @ sets).max() if isinstance(draw, OnceAnEpoch) else draw.probability
-    above = sums_above(steps, np.full(4, prior), draw.together)
+    together = draw.places if isinstance(draw, OnceAnEpoch) else 1
+    above = sums_above(steps, np.full(4, prior), together)
     exact = np.array([weights[sums >= k].sum() for k in range(len(above))])
     assert (above >= exact - 1e-15).all()
     if isinstance(draw, Repeated):
@@ -101,22 +67,6 @@ def test_tails_of_a_draw(draw):
         np.testing.assert_allclose(found, exact, atol=1e-15)
     else:
         np.testing.assert_allclose(above, exact, atol=1e-15)
-
-
-def test_where_too_much_is_revealed_one_dimension_answers():
-    matrix = np.tril(np.ones((8, 8)))
-    assert conditional.revealed(conditional.rows_of(matrix, Repeated(0.5), 0.3)) > 1.0
-    _, reasons = unknown_position.row_by_row(matrix, Repeated(0.5), 0.3, Gdp(1e3))
-    assert reasons == ("line", "known")
-
-
-def test_chances_of_almost_certain_and_of_hardly_possible_rounds():
-    matrix = np.tril(np.ones((4, 4)))
-    for q in (1e-300, 1e-20, 1.0 - 1e-13, math.nextafter(1.0, 0.0)):
-        # So little noise that the rows before tell everything.
-        found = conditional._chances(matrix, np.arange(4), Repeated(q), 0.01)
-        assert (found[1:, 0] == 1.0).all()
-        assert (found >= q).all() and (found <= 1.0).all()
 
 
 def test_a_hardly_possible_round_is_not_forgotten():
@@ -128,20 +78,6 @@ def test_a_hardly_possible_round_is_not_forgotten():
     # Tails of empty laws are bounded as well, by a positive rest.
     above = sums_above(np.array([5, 5]), np.array([1e-41, 1e-41]))
     assert len(above) == 2 and 2e-41 <= above[1] < 1e-36
-
-
-def _unlikely_pasts(matrix, draw, z, y, unlikely):
-    """Return how often pasts make a round likelier than its bound says."""
-    sets, weights = law_of(draw, matrix.shape[1])
-    means = sets @ matrix.T / z
-    bounds = conditional._chances(matrix, np.arange(len(matrix)), draw, z, unlikely)
-    beyond = np.zeros(len(y), dtype=bool)
-    for i in range(len(matrix)):
-        log = y[:, :i] @ means[:, :i].T - 0.5 * (means[:, :i] ** 2).sum(axis=1)
-        posterior = weights * np.exp(log - log.max(axis=1, keepdims=True))
-        chances = posterior @ sets / posterior.sum(axis=1, keepdims=True)
-        beyond |= ((chances > bounds[i] + 1e-12) & (matrix[i] > 0.0)).any(axis=1)
-    return beyond.mean()
 
 
 HOSTILE = {
@@ -165,25 +101,18 @@ HOSTILE = {
     ],
     ids=str,
 )
-def test_rows_hold_but_for_the_probability_that_is_told(matrix, draw, z):
-    """Where pasts of 2 % are given up, fewer occur, and rows plus that lie above the truth.
-
-    Simulated: the allowances below are five standard errors, one failure in a million.
-    """
-    given_up, many = 0.02, 20_000
-    rng = np.random.default_rng(7)
+def test_split_noise_lies_above_the_truth(matrix, draw, z):
+    """Simulated: the allowances are five standard errors, one failure in a million."""
+    many, rng = 20_000, np.random.default_rng(7)
     sets, weights = law_of(draw, matrix.shape[1])
     means = sets @ matrix.T / z
     drawn = means[rng.choice(len(sets), size=many, p=weights)]
     absent = rng.normal(size=drawn.shape)
     present = drawn + rng.normal(size=drawn.shape)
-    for y in (absent, present):
-        assert _unlikely_pasts(matrix, draw, z, y, given_up) <= given_up + 5 * math.sqrt(
-            given_up / many
-        )
-    rows = conditional.rows_of(matrix, draw, z, given_up)
+    curve, reasons = unknown_position.drawn_rounds(matrix, draw, z, Gdp(1e3))
+    assert unknown_position.SPLIT in reasons
     points = np.array([0.0, 0.3, 1.0])
-    bound = _profile(fp.loss.compose(rows), points) + given_up
+    bound = deltas(curve, points)
     log = [y @ means.T - 0.5 * (means**2).sum(axis=1) for y in (absent, present)]
     without, with_it = (np.exp(one) @ weights for one in log)
     for point, most in zip(np.exp(points), bound, strict=True):
