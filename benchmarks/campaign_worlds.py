@@ -476,9 +476,8 @@ def _mixture(inner: Node, law: Law, scheme: tuple[str, Any], adjacency: str) -> 
         alone = refilled and v.get("population") == (v["size"] if name == "FixedSize" else 1)
         first, second = (2 if refilled and not alone else 1), 0
     elif adjacency == "zero_out":
-        # The others send -C u; with several draws they send 0.
-        one = name == "FixedSize" or (name == "WithReplacement" and v["draws"] == 1)
-        first, second = (2, 1) if one else (1, 0)
+        # The others send -C u, so the unit's place shows it twice.
+        first, second = (2, 1) if refilled else (1, 0)
     else:
         first, second = (2, 0) if refilled else (1, -1)
     p, q = (tuple((w, move * s / z) for w, s in law) for move in (first, second))
