@@ -1702,8 +1702,8 @@ def _along(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> tuple[Par
 def _noise_split(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> list[Parts]:
     """Return pairs of bins of rounds, each with a share of the noise of every row (Theorem J).
 
-    A bin has at most as many rounds as lie between two participations, or is an epoch. Of several
-    widths the four with the least loss by Renyi divergences are taken.
+    If there are rests, a bin has at most as many rounds as lie between two participations. Of
+    several widths the four with the least loss by Renyi divergences are taken. An epoch is a bin.
     """
     size = len(rows[0])
     held = [(i, j, x) for i, row in enumerate(rows) for j, x in enumerate(row) if not _is_zero(x)]
@@ -1716,14 +1716,19 @@ def _noise_split(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> lis
         trees = _trees(levels, near[0], small / epochs) if levels else ()
         return [[(tree, n * epochs) for tree, n in parts] for parts in trees]
     found = []
-    for width in (w for w in BIN_WIDTHS if w <= min(draw.gap, size)):
+    for width in (w for w in BIN_WIDTHS if w <= size and (draw.gap == 1 or w <= draw.gap)):
         _in_time()
         lengths = [ZERO] * size
         for _, j, x in _parted(held, size, width):
             lengths[j] += x * x
-        mu, q, count = _most(lengths).sqrt() / z, 1 - (1 - draw.q) ** width, -(-size // width)
+        length, q, count = _most(lengths).sqrt(), 1 - (1 - draw.q) ** width, -(-size // width)
+        mu = length / z
         loss = min((count * _renyi(float(q), float(mu), k) + 12) / (k - 1) for k in RENYI_ORDERS)
         pair: Parts = [(_node("Sampled", inner=_node("Gdp", mu=mu), q=q), count)]
+        if width > draw.gap:
+            # Without rests several rounds of a bin may be taken.
+            several = _moved([length] * width, Repeated(draw.q), 1, small / count, z)
+            pair = [(tree, n * count) for tree, n in several]
         found.append((loss, pair))
     single = found[0]
     found.sort(key=lambda one: one[0])

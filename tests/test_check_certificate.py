@@ -708,7 +708,7 @@ TRUTHS = {
 }
 
 
-WAYS = {"every round": 2, "two apart": 3, "one of an epoch": 3, "one of each of three": 1}
+WAYS = {"every round": 4, "two apart": 3, "one of an epoch": 3, "one of each of three": 1}
 """One dimension and widths of bins; known rounds and two forms of a tree."""
 
 

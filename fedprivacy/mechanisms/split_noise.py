@@ -19,6 +19,7 @@ from ..errors import UnsupportedCombination
 from ..loss import Curve, Gdp, Sampled
 from ..rounding import SPACING, TENS, rounded_up
 from .draws import Parts, epsilon_by_moments
+from .shifted import moved_up, sums_above
 
 Array = NDArray[np.float64]
 MOST_ENTRIES = 500_000
@@ -43,29 +44,42 @@ def drawn_rounds(
 ) -> list[Parts]:
     """Return curves that dominate a run, with their counts; none if the matrix is too large.
 
-    Of all widths those with the least loss by Renyi divergences are taken.
+    Of all widths those are taken that lose least by Renyi divergences, where one round of a bin
+    counts.
 
     Args:
         matrix: |C|, shape (m, n).
         probability: q, the chance of a round that is not too close to another one, below 1.
-        separation: b, the fewest rounds from one participation to the next. A bin has at most b.
+        separation: b, the fewest rounds from one participation to the next. A bin has at most b
+            rounds, or any number if b = 1.
         multiplier: noise multiplier z.
     """
     if not is_small(matrix):
         return []
     rounds = matrix.shape[1]
 
-    def parts(width: int, corrections: int) -> Parts:
+    def shift(width: int, corrections: int) -> float:
         length = math.sqrt(float(_Entries(matrix, width).squares(corrections)[1].max()))
+        return float(rounded_up(length / multiplier, _error(matrix)))
+
+    def once(width: int, moved: float) -> Parts:
         # The unit takes part in one of W rounds, or in none.
         drawn = rounded_up(-math.expm1(width * math.log1p(-probability)), TENS)
-        one: Curve = Gdp(rounded_up(length / multiplier, _error(matrix)))
+        one: Curve = Gdp(moved)
         return [(Sampled(one, drawn) if drawn < 1.0 else one, -(-rounds // width))]
 
-    widths = (width for width in _WIDTHS if width <= min(separation, rounds))
-    best = nsmallest(_KEPT, widths, key=lambda width: epsilon_by_moments(parts(width, _FEW)))
+    def parts(width: int) -> Parts:
+        moved = shift(width, _CORRECTIONS)
+        if width <= separation:
+            return once(width, moved)
+        above = sums_above(np.ones(width, dtype=np.int64), np.full(width, probability))
+        return [(moved_up(above, width, moved), -(-rounds // width))]
+
+    most = rounds if separation == 1 else min(separation, rounds)
+    widths = (width for width in _WIDTHS if width <= most)
+    best = nsmallest(_KEPT, widths, key=lambda w: epsilon_by_moments(once(w, shift(w, _FEW))))
     # Single rounds are best for small losses, where Renyi divergences are a poor guide.
-    return [parts(width, _CORRECTIONS) for width in dict.fromkeys([*best, 1])]
+    return [parts(width) for width in dict.fromkeys([*best, 1])]
 
 
 def longest(matrix: Array) -> float:

@@ -9,10 +9,11 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.loss import Gdp
-from fedprivacy.mechanisms import unknown_position
+from fedprivacy.mechanisms import split_noise, unknown_position
 from fedprivacy.mechanisms.draws import OnceAnEpoch, Repeated
 from fedprivacy.mechanisms.shifted import spaced_sums, sums_above
 from tests.mechanisms.test_unknown_position import (
+    _profile,
     deltas,
     noise_of,
 )
@@ -112,7 +113,11 @@ def test_split_noise_lies_above_the_truth(matrix, draw, z):
     curve, reasons = unknown_position.drawn_rounds(matrix, draw, z, Gdp(1e3))
     assert unknown_position.SPLIT in reasons
     points = np.array([0.0, 0.3, 1.0])
-    bound = deltas(curve, points)
+    bounds = [deltas(curve, points)]
+    if isinstance(draw, Repeated):
+        every = split_noise.drawn_rounds(matrix, draw.probability, draw.separation, z)
+        bounds += [_profile(fp.loss.compose(parts), points) for parts in every]
+    bound = np.min(bounds, axis=0)
     log = [y @ means.T - 0.5 * (means**2).sum(axis=1) for y in (absent, present)]
     without, with_it = (np.exp(one) @ weights for one in log)
     for point, most in zip(np.exp(points), bound, strict=True):
