@@ -1409,10 +1409,12 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
     plain = replace(_correlated(apart, adjacency, observer, small), below=())
     seen = adjacency == "replace_one" or observer == "server"
     if in_turns and (way is None or (seen and adjacency != "add_remove")):
-        found = _in_turns(noise, scheme, rule, adjacency, observer, small)
         # A unit that is drawn twice contributes twice; if one leaves, others may move.
         moves = kind == "WithReplacement" or adjacency == "add_remove"
         known = () if moves else plain.above
+        if known and rounds > MOST_DENSE:
+            return plain
+        found = _in_turns(noise, scheme, rule, adjacency, observer, small)
         return replace(found, above=(*found.above, *known), trusts=(*found.trusts, *plain.trusts))
     if seen or way is None:
         return plain
@@ -1774,7 +1776,8 @@ def _parted(held: Entries, rounds: int, width: int) -> Entries:
 
     Any shares above 0 that add up to 1 in a row are valid. These make the longest column short.
     """
-    squares = [(i, j, j // width, float((x * x).upper())) for i, j, x in held]
+    least = max((float(x.upper()) for _, _, x in held), default=1.0) * 1e-100
+    squares = [(i, j, j // width, max(float(x.upper()), least) ** 2) for i, j, x in held]
     weights, best, shares = [1.0] * rounds, math.inf, dict[tuple[int, int], float]()
     for _ in range(12):
         sums, total, found = dict[tuple[int, int], float](), dict[int, float](), [0.0] * rounds

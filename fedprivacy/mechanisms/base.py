@@ -432,10 +432,7 @@ class Drawn(Combined):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of the scheme and of the inner mechanism."""
-        # A user-defined scheme may lack ``public``.
-        public = getattr(self.scheme, "public", None)
-        own = plain_fields(self.scheme) if public is None else public(adjacency)
-        return {**self.inner.public(adjacency), **own}
+        return {**self.inner.public(adjacency), **public_of(self.scheme, adjacency)}
 
     def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the inner mechanism's error text; empty if a client may send several shares."""
@@ -584,3 +581,9 @@ class CohortMechanism(Drawn):
         inner = self.inner.privacy_loss(facts.adjacency, facts.observer)
         drawn = self.scheme.group(inner.under(facts))
         return asked_about(f"{type(self.scheme).__name__}.group", drawn, facts)
+
+
+def public_of(scheme: Any, adjacency: Adjacency) -> dict[str, object]:
+    """Return the public numbers of a scheme; a user-defined one may lack ``public``."""
+    public = getattr(scheme, "public", None)
+    return plain_fields(scheme) if public is None else public(adjacency)

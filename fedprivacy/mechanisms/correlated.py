@@ -19,7 +19,8 @@ from ..factors import (
     SingleParticipation,
     ToeplitzFactor,
 )
-from ..loss import Curve, Gdp, LeastOf
+from ..factors.base import DENSE_ROUNDS
+from ..loss import Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import alike, own_parts, registered
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -27,7 +28,7 @@ from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, priced_as
 from ..sampling.scheme import check_kind, round_rate
 from ..sampling.traits import Traits
 from . import split_noise, unknown_position
-from .base import Combined, Mechanism
+from .base import Combined, Mechanism, public_of
 from .draws import Array, Draw, OnceAnEpoch, Repeated, is_once
 from .gaussian import Gaussian, NoisySum
 from .sparsification import Indices, Sparsification
@@ -351,6 +352,7 @@ def whole_run(mechanism: Mechanism) -> Mechanism:
     return mechanism.run if isinstance(mechanism, CorrelatedRow) else mechanism
 
 
+_FORGETFUL = "contributions depend on data and released rows, not on who was drawn before"
 _AWAY = "after a participation a unit stays away until its rule allows the next, whatever the data"
 _SENT = "a unit sends C u in its rounds, every other sends 0; "
 
@@ -367,8 +369,7 @@ class SampledNoise(Combined):
       in every epoch ("balls in bins"); any factor.
     - ``RandomAllocation(rounds)``, ``MinimumSeparation(1, at_most=k)``: k of all rounds, at random.
     - any scheme that draws round by round, ``FixedEpochs(b)``: units are in b groups,
-      independently of data. Round i samples group i modulo b, with a new draw each time; any
-      factor. The amplification is largest for at most b bands.
+      independently of data. Round i samples group i modulo b, with a new draw; any factor.
     - ``RandomAllocation(b)``, ``MinimumSeparation(1, at_most=rounds / b)``: every unit draws one
       round of every epoch of b rounds, anew in each; any factor.
     - ``Poisson(q)``, ``MinimumSeparation(b)``: a unit that took part stays away for b - 1 rounds.
@@ -446,8 +447,17 @@ class SampledNoise(Combined):
 
     @property
     def _is_small(self) -> bool:
-        """Whether the noise can be split."""
-        return split_noise.is_small(self.noise.factor.magnitudes(self.noise.rounds))
+        """Whether the noise can be split among the rounds of a group."""
+        return self.noise.rounds <= DENSE_ROUNDS and split_noise.is_small(self._of_any_group)
+
+    @property
+    def _of_any_group(self) -> Array:
+        gap = self.noise.participation.gap(self.noise.rounds)
+        return unknown_position.of_any_group(self.noise.factor.magnitudes(self.noise.rounds), gap)
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the public numbers of the run and of the scheme."""
+        return {**self.noise.public(adjacency), **public_of(self.scheme, adjacency)}
 
     @property
     def protects(self) -> Unit | None:
@@ -471,8 +481,10 @@ class SampledNoise(Combined):
         if seen or self._kind == "cycle":
             why = (*base.theorems, unknown_position.UNHIDDEN)
             known = replace(base, witness=None, theorems=why)
-            in_turns = apart.together and self._kind in ("rows", "cycle") and self._is_small
-            return self._less(known, self._cycle(facts)) if in_turns and not leaves else known
+            in_turns = apart.together and self._kind in ("rows", "cycle") and not leaves
+            if in_turns and self._is_small:
+                return unknown_position.least(known, self._cycle(facts))
+            return replace(known, witness=self._shown(facts)) if in_turns else known
         curve, witness, theorem = self._amplified(base.curve)
         return replace(
             base,
@@ -484,9 +496,9 @@ class SampledNoise(Combined):
 
     @property
     def _assumptions(self) -> tuple[str, ...]:
-        stated = getattr(self.scheme, "assumption", "")
-        rests = self.noise.participation.gap(self.noise.rounds) > 1
-        return (stated, _AWAY) if isinstance(self.scheme, Poisson) and rests else (stated,)
+        stated, gap = getattr(self.scheme, "assumption", ""), self.noise.participation.gap
+        rests = isinstance(self.scheme, Poisson) and gap(self.noise.rounds) > 1
+        return (stated, _AWAY) if rests else (stated,)
 
     def _check_groups(self, facts: Facts) -> None:
         """Refuse add_remove if the group of a unit may depend on other units."""
@@ -560,39 +572,29 @@ class SampledNoise(Combined):
             # Columns of a group share no row: each round is one Gaussian of a single column.
             length = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
         else:
-            matrix = noise.factor.magnitudes(noise.rounds)
-            length = split_noise.longest(unknown_position.of_any_group(matrix, gap))
+            length = split_noise.longest(self._of_any_group)
         less = noise.noise_multiplier / length
         one = Gaussian(noise_multiplier=less, clip_norm=noise.clip_norm, unit=noise.unit)
-        # This is the count of the first groups; later groups may have one round less.
-        count = -(-noise.rounds // gap)
+        count = -(-noise.rounds // gap)  # later groups may have one round less
         loss = (one.sampled(self.scheme) * count).privacy_loss(facts.adjacency, facts.observer)
+        stated = (_CLIPPED, _SPACED, _SECRET, _FORGETFUL, *loss.assumptions)
+        loss = replace(loss, public=(), assumptions=tuple(dict.fromkeys(stated)))
         if not self._apart:
-            witness = self._shown(facts) if isinstance(self.scheme, FixedSize) else None
-            return replace(loss, witness=witness, theorems=(unknown_position.SPLIT, *loss.theorems))
-        # A truncated last column has more noise: the witness needs a group that fits fully.
+            why = (unknown_position.SPLIT, *loss.theorems)
+            return replace(loss, witness=self._shown(facts), theorems=why)
         assert isinstance(noise.factor, ToeplitzFactor)
+        # A truncated last column has more noise: the witness needs a group that fits fully.
         fits = (count - 1) * gap + noise.factor.width(noise.rounds) <= noise.rounds
         theorems = (unknown_position.CYCLE, *loss.theorems)
         return replace(loss, witness=loss.witness if fits else None, theorems=theorems)
 
     def _shown(self, facts: Facts) -> Witness | None:
         """Return what cohorts of a fixed size show of a unit that sends C u, or is zeroed."""
-        rate, noise = round_rate(self.scheme), self.noise
+        noise, rate = self.noise, round_rate(self.scheme)
+        small = isinstance(self.scheme, FixedSize) and noise.rounds <= DENSE_ROUNDS
         zeroed = facts.adjacency is Adjacency.ZERO_OUT and facts.observer is not Observer.SERVER
-        if rate >= 1.0 or not zeroed or (noise.factor.matrix(noise.rounds) < 0.0).any():
+        if not (small and zeroed and rate < 1.0) or (noise.factor.matrix(noise.rounds) < 0.0).any():
             return None
         first = noise.factor.magnitudes(noise.rounds)[:, :: noise.participation.gap(noise.rounds)]
         curve = unknown_position.shown_sum(first, Repeated(rate), noise.noise_multiplier)
         return Witness(curve, _SENT + unknown_position.ALONG, free=True)
-
-    @staticmethod
-    def _less(loss: PrivacyLoss, other: PrivacyLoss) -> PrivacyLoss:
-        """Return a loss with both curves; every question takes the better one."""
-        return replace(
-            loss,
-            curve=LeastOf((other.curve, loss.curve)),
-            witness=other.witness,
-            theorems=(*other.theorems, *loss.theorems),
-            assumptions=tuple(dict.fromkeys((*loss.assumptions, *other.assumptions))),
-        )

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import nsmallest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Allocated, Curve, Gdp, LeastOf, Nested, compose, rough_epsilon, scale
+from ..privacy_loss import PrivacyLoss
 from ..rounding import SPACING, TENS, THOUSANDS, rounded_down, rounded_up
 from . import draws, split_noise
 from .shifted import moved_down, moved_up, shifts, spaced_sums, sums_above
@@ -279,3 +281,15 @@ def shown_sum(matrix: Array, draw: draws.Draw, multiplier: float) -> Curve:
     else:
         above = spaced_sums(steps, draw.probability, draw.separation)
     return moved_down(above, unit)
+
+
+def least(loss: PrivacyLoss, other: PrivacyLoss) -> PrivacyLoss:
+    """Return a loss with the curves of both; every question takes the better one."""
+    return replace(
+        loss,
+        curve=LeastOf((other.curve, loss.curve)),
+        witness=other.witness,
+        theorems=(*other.theorems, *loss.theorems),
+        assumptions=tuple(dict.fromkeys((*loss.assumptions, *other.assumptions))),
+        tv_error=max(loss.tv_error, other.tv_error),
+    )

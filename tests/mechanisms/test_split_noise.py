@@ -201,3 +201,48 @@ def test_a_server_sees_records_come_and_go():
     ask = {"delta": 1e-5, "adjacency": "add_remove", "observer": "server"}
     known = fp.epsilon(run, **ask).upper
     assert fp.epsilon(run.sampled(fp.Poisson(0.1)), **ask).upper == pytest.approx(known)
+
+
+def test_no_run_is_refused_because_its_matrix_is_large():
+    """Unamplified, as the matrix of 5,000 rounds is not made."""
+    factor = fp.factors.BufferedToeplitz(2)
+    ask = {"delta": 1e-5, "adjacency": "replace_one"}
+    run = fp.CorrelatedNoise(
+        factor=factor, noise_multiplier=8, rounds=5000, participation=fp.FixedEpochs(100)
+    )
+    known = fp.epsilon(run, **ask).upper
+    for scheme in (fp.Poisson(0.1), fp.FixedSize(10, population=100)):
+        assert fp.epsilon(run.sampled(scheme), **ask).upper == pytest.approx(known)
+
+
+def test_the_matrix_of_a_group_decides_whether_it_is_large(monkeypatch):
+    monkeypatch.setattr(split_noise, "MOST_ENTRIES", 100)
+    factor, rule = fp.factors.SquareRootToeplitz(), fp.FixedEpochs(10)
+    assert np.count_nonzero(factor.magnitudes(40)) > 100
+    run = run_of(factor, fp.Poisson(0.1), rule, multiplier=4, rounds=40)
+    found = fp.epsilon(run, delta=1e-5, adjacency="replace_one")
+    assert any("Theorem J" in theorem for theorem in found.theorems)
+
+
+@pytest.mark.parametrize("scheme", [fp.WithReplacement(2, population=10), fp.Poisson(0.1)])
+@pytest.mark.parametrize("factor", [fp.factors.SquareRootToeplitz(), fp.factors.Banded(1)])
+def test_what_is_public_and_assumed_is_that_of_the_run(scheme, factor):
+    run = run_of(factor, scheme, fp.FixedEpochs(1), multiplier=2.0)
+    loss = run.privacy_loss("zero_out")
+    public = dict(loss.public)
+    assert public["noise multiplier"] == ("2",)
+    assert {"factor", "rounds", "participation"} <= public.keys()
+    told = " ".join(loss.assumptions)
+    for part in ("memory of the noise is kept secret", "no unit takes part more often"):
+        assert part in told
+
+
+def test_small_entries_are_proved_too():
+    from fedprivacy import check_certificate
+
+    matrix = np.eye(4)
+    matrix[2, 0] = 1e-170
+    scheme = fp.FixedSize(2, population=10)
+    run = run_of(fp.factors.Matrix(matrix), scheme, fp.FixedEpochs(1), multiplier=2.0, rounds=4)
+    document = fp.epsilon(run, delta=1e-5, adjacency="zero_out").certificate()
+    assert check_certificate.judged(document)[0] == {"upper": "proved", "lower": "proved"}
