@@ -155,7 +155,13 @@ def _narrowed(
     high_of, number, stop = way
     while number < stop and not _close(question, best, floor):
         begun = clock.now()
-        high = high_of(MESHES[number], best)
+        try:
+            high = high_of(MESHES[number], best)
+        # What coarser meshes have narrowed stays.
+        except LateError:
+            return best._replace(reason=LATE)
+        except (TooLarge, NoMoments, FloatingPointError):
+            return best
         if high < best.high:
             best = best._replace(high=high, method=METHOD)
         took = clock.now() - begun

@@ -13,13 +13,14 @@ from scipy.special import ndtr
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.loss import Gdp, Sampled, given_way, orientations
+from fedprivacy.loss.clock import LateError
 from fedprivacy.loss.curves.lattice import Lattice, Side
 from fedprivacy.loss.curves.triangles import Triangles
 from fedprivacy.loss.strategies import adaptive_adversary
 from fedprivacy.loss.strategies.adaptive_adversary import MESHES, _Board, _corners, _kept, _next
 from fedprivacy.loss.strategies.cells import above_cell, above_zeroed, excess, given_way_excess
 from fedprivacy.loss.strategies.game import chords, play
-from fedprivacy.loss.strategies.queries import EpsilonAt, Interval
+from fedprivacy.loss.strategies.queries import LATE, STUCK, EpsilonAt, Interval
 
 ASK = {"adjacency": "replace_one"}
 
@@ -445,3 +446,31 @@ def test_long_runs_are_cut_and_the_ends_come_close():
     game = fp.epsilon(one, accountant="game", tolerance=0.05, **ask)
     assert 2.9158 <= game.upper < 1.01 * game.lower
     assert fold.upper > 1.09 * fold.lower
+
+
+class _Narrow:
+    """A question whose answer is never narrow enough."""
+
+    @staticmethod
+    def excess(_):
+        return 10.0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(LateError, LATE), (adaptive_adversary.TooLarge, STUCK)], ids=str
+)
+def test_what_coarse_meshes_narrowed_stays(error, reason):
+    """A mesh that came too late, or was too large, undid the ones before it."""
+    asked = []
+
+    def high_of(mesh, best):
+        asked.append(mesh)
+        if len(asked) > 1:
+            raise error
+        return 2.0
+
+    best = Interval(1.0, 3.0, "fold", STUCK)
+    found = adaptive_adversary._narrowed(
+        _Narrow, best, 0.0, (high_of, 0, len(adaptive_adversary.MESHES))
+    )
+    assert (found.low, found.high, found.reason) == (1.0, 2.0, reason)
