@@ -71,7 +71,7 @@ def spaced_sums(steps: NDArray[np.int64], probability: float, separation: int) -
         free[i + 1] = _added(free[i + 1], (1.0 - probability) * law, 0)
         free[i + separation] = _added(free[i + separation], probability * law, int(step))
         # Free the memory of a law that is not used again.
-        free[i] = free[i][:0]
+        free[i] = np.zeros(0)
     law = np.zeros(1)
     for one in free[len(steps) :]:
         law = _added(law, one, 0)
