@@ -125,7 +125,7 @@ def poisson(rounds: int, q: float, z: float) -> Row:
     return {
         "F, one dimension": of_curve(unknown_position.rank_one(norms, q, z)),
         "J, shares": min(
-            of_curve(compose(parts)) for parts in split_noise.drawn_rounds(matrix, q, 1, z)
+            of_curve(compose(parts)) for parts in split_noise.bins_of_rounds(matrix, q, 1, z)
         ),
         "used": used.upper,
         "lower": used.lower,

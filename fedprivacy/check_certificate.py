@@ -662,7 +662,7 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
 
 
 def _who_else(one: Sum, q: arb, n: int, most: int) -> list[Parts]:
-    """Return the pair if it is told who else takes part: a unit more or less (T10); or none.
+    """Return the pair that also shows which others take part: a unit more or less (T10); or none.
 
     Labels are: no place is left, one place, or more. The chance of one place stands for the law of
     who else takes part, which is another one without the unit.

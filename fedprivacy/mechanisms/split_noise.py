@@ -39,7 +39,7 @@ def is_small(matrix: Array) -> bool:
     return int(np.count_nonzero(matrix)) <= MOST_ENTRIES
 
 
-def drawn_rounds(
+def bins_of_rounds(
     matrix: Array, probability: float, separation: int, multiplier: float
 ) -> list[Parts]:
     """Return curves that dominate a run, with their counts; none if the matrix is too large.
@@ -100,7 +100,7 @@ def longest(matrix: Array) -> float:
     return rounded_up(math.sqrt(square), _error(matrix))
 
 
-def one_each(matrix: Array, places: int, multiplier: float) -> Array | None:
+def kernel_of_epochs(matrix: Array, places: int, multiplier: float) -> Array | None:
     """Return a kernel that dominates those of all epochs, shape (places, places).
 
     Args:

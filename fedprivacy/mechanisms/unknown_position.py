@@ -234,8 +234,8 @@ def drawn_rounds(
 def _split(matrix: Array, draw: draws.Draw, multiplier: float) -> list[draws.Parts]:
     """Return bins of rounds, each with a share of the noise; none if too large (Theorem J)."""
     if isinstance(draw, draws.Repeated):
-        return split_noise.drawn_rounds(matrix, draw.probability, draw.separation, multiplier)
-    gram = split_noise.one_each(matrix, draw.places, multiplier)
+        return split_noise.bins_of_rounds(matrix, draw.probability, draw.separation, multiplier)
+    gram = split_noise.kernel_of_epochs(matrix, draw.places, multiplier)
     return [] if gram is None else [[(best_tree(gram), matrix.shape[1] // draw.places)]]
 
 

@@ -1,4 +1,4 @@
-"""The chance that stands for a full cohort, if it is told who else takes part (T10)."""
+"""Truncated Poisson cohorts where the set of the others that take part is shown (T10)."""
 
 from __future__ import annotations
 

@@ -90,11 +90,11 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     )
     witness = pairs.sampled_zero_out(inner, scheme.surely, observer)
     labelled = Mix(tuple(part for part in parts if part[0] > 0.0))
-    told = _told(alone, scheme)
-    if told is None:
+    by_others = _by_others(alone, scheme)
+    if by_others is None:
         return Pair(labelled, witness)
     # Where one pair represents both, it is the one of a slot unless the other is nowhere larger.
-    both = (told, labelled) if _below(told, labelled) else (labelled, told)
+    both = (by_others, labelled) if _below(by_others, labelled) else (labelled, by_others)
     return Pair(LeastOf(both), witness)
 
 
@@ -105,11 +105,11 @@ def _below(one: Curve, other: Curve) -> bool:
     return bool(np.all(first <= second))
 
 
-def _told(alone: Curve, scheme: TruncatedPoisson) -> Mix | None:
-    """Return the pair if it is told who else takes part (T10); None if there is none.
+def _by_others(alone: Curve, scheme: TruncatedPoisson) -> Mix | None:
+    """Return a pair that also shows which others take part (T10); None if there is none.
 
-    That is told to everybody. Its law is another one without the unit, but only slightly, where
-    truncation is rare.
+    This set has another law with the unit than without. Where truncation is rare, the laws hardly
+    differ.
     """
     if not isinstance(alone, Gdp) or scheme.probability == 1.0:
         return None

@@ -115,7 +115,7 @@ def test_split_noise_lies_above_the_truth(matrix, draw, z):
     points = np.array([0.0, 0.3, 1.0])
     bounds = [deltas(curve, points)]
     if isinstance(draw, Repeated):
-        every = split_noise.drawn_rounds(matrix, draw.probability, draw.separation, z)
+        every = split_noise.bins_of_rounds(matrix, draw.probability, draw.separation, z)
         bounds += [_profile(fp.loss.compose(parts), points) for parts in every]
     bound = np.min(bounds, axis=0)
     log = [y @ means.T - 0.5 * (means**2).sum(axis=1) for y in (absent, present)]

@@ -151,13 +151,13 @@ def test_wider_bins_are_better_where_rounds_are_rare():
     assert any("Theorem J" in one for one in found.theorems)
     counts = [
         parts[0][1]
-        for parts in split_noise.drawn_rounds(fp.factors.Banded(5).magnitudes(200), 0.01, 20, 2.0)
+        for parts in split_noise.bins_of_rounds(fp.factors.Banded(5).magnitudes(200), 0.01, 20, 2.0)
     ]
     assert min(counts) < 100 and max(counts) == 200
 
 
 def test_the_kept_widths_come_in_order():
-    every = split_noise.drawn_rounds(fp.factors.Banded(5).magnitudes(60), 0.05, 20, 2.0)
+    every = split_noise.bins_of_rounds(fp.factors.Banded(5).magnitudes(60), 0.05, 20, 2.0)
     costs = [epsilon_by_moments(parts) for parts in every]
     assert len(every) >= 3 and costs[0] == min(costs)
 
@@ -232,9 +232,9 @@ def test_what_is_public_and_assumed_is_that_of_the_run(scheme, factor):
     public = dict(loss.public)
     assert public["noise multiplier"] == ("2",)
     assert {"factor", "rounds", "participation"} <= public.keys()
-    told = " ".join(loss.assumptions)
+    stated = " ".join(loss.assumptions)
     for part in ("memory of the noise is kept secret", "no unit takes part more often"):
-        assert part in told
+        assert part in stated
 
 
 def test_small_entries_are_proved_too():

@@ -1,4 +1,4 @@
-"""A full cohort under add_remove, if it is told who else takes part: against exact laws."""
+"""A full cohort under add_remove, where the others that take part are shown: exact laws."""
 
 import math
 
@@ -50,12 +50,12 @@ def test_the_labels_dominate_the_law_of_who_else_takes_part(mu, q, others, size)
         return chance * gaussian((RATIOS - 1.0 + chance) / chance, mu)
 
     drawn = q + taken / near
-    told = more * sampled(q) + near * drawn * gaussian((RATIOS - 1.0 + q) / drawn, mu)
-    told += np.maximum(full - taken - RATIOS * full, 0.0)
+    shown = more * sampled(q) + near * drawn * gaussian((RATIOS - 1.0 + q) / drawn, mu)
+    shown += np.maximum(full - taken - RATIOS * full, 0.0)
     rest = more * sampled(q) + full * np.maximum(1.0 - RATIOS, 0.0)
-    assert np.all(told <= rest + near * sampled(b) + 1e-14)
+    assert np.all(shown <= rest + near * sampled(b) + 1e-14)
     smaller = drawn + 0.5 * (b - drawn)
-    assert np.any(told > rest + near * sampled(smaller) + 1e-14)
+    assert np.any(shown > rest + near * sampled(smaller) + 1e-14)
 
 
 def round_of(others, size, q, mu, x, y, grid):

@@ -84,6 +84,7 @@ MESHES = (
     Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
 )
 _NO_FLOOR = Down(0.0)
+_TOO_LARGE = "a lattice would be too large"
 _NARROWER = 3.0
 """How much narrower the next mesh makes the interval, approximately."""
 _SLOWER = 5.0
@@ -132,7 +133,7 @@ def refine(
             first = len(MESHES) - 2
         else:
             first = 0
-        if best.reason != LATE and not _close(question, best, floor):
+        if best.reason == STUCK and not _close(question, best, floor):
             best = best._replace(low=max(best.low, board.low(best)))
             best = _narrowed(question, best, floor, (board.high, first, len(MESHES)))
         if best.reason == LATE:
@@ -161,7 +162,7 @@ def _narrowed(
         except LateError:
             return best._replace(reason=LATE)
         except (TooLarge, NoMoments, FloatingPointError):
-            return best
+            return best._replace(reason=_TOO_LARGE)
         if high < best.high:
             best = best._replace(high=high, method=METHOD)
         took = clock.now() - begun

@@ -102,7 +102,7 @@ class TwoLossSums:
 class BinomialSums:
     """Both ends from the binomial sums of rounds with two losses."""
 
-    method = "PLD, lattice composition"
+    method = "PLD, binomial sums"
 
     def cost(self, question: Question) -> float | None:
         """Return less than the cost of a line, for runs of these rounds."""

@@ -17,7 +17,15 @@ from fedprivacy.loss.clock import LateError
 from fedprivacy.loss.curves.lattice import Lattice, Side
 from fedprivacy.loss.curves.triangles import Triangles
 from fedprivacy.loss.strategies import adaptive_adversary
-from fedprivacy.loss.strategies.adaptive_adversary import MESHES, _Board, _corners, _kept, _next
+from fedprivacy.loss.strategies.adaptive_adversary import (
+    _TOO_LARGE,
+    MESHES,
+    TooLarge,
+    _Board,
+    _corners,
+    _kept,
+    _next,
+)
 from fedprivacy.loss.strategies.cells import above_cell, above_zeroed, excess, given_way_excess
 from fedprivacy.loss.strategies.game import chords, play
 from fedprivacy.loss.strategies.queries import LATE, STUCK, EpsilonAt, Interval
@@ -456,9 +464,7 @@ class _Narrow:
         return 10.0
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"), [(LateError, LATE), (adaptive_adversary.TooLarge, STUCK)], ids=str
-)
+@pytest.mark.parametrize(("error", "reason"), [(LateError, LATE), (TooLarge, _TOO_LARGE)], ids=str)
 def test_what_coarse_meshes_narrowed_stays(error, reason):
     """A mesh that came too late, or was too large, undid the ones before it."""
     asked = []
