@@ -25,6 +25,7 @@ FURTHER = {
     "fa_hmc": {"law"},
     "fa_ld": {"law"},
     "fed_plt": {"agents", "bounds", "proximal", "solvers"},
+    "projected": {"averaging", "hidden"},
 }
 
 TRAINS = {
@@ -46,6 +47,8 @@ TRAINS = {
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
     "systems/fed_plt/loop",
+    "systems/projected/averaging",
+    "systems/projected/hidden",
     "systems/projected/loop",
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",

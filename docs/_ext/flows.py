@@ -53,7 +53,7 @@ CALLS = {
     ),
     "fedprivacy.mechanisms.rounded:noisy_scaled": Mark("noise on the step", "noise"),
     "fedprivacy.training.posterior:RecordsLocal.finish": Mark("positions sent", "upload"),
-    "fedprivacy.systems.projected.loop:ProjectedDescent.projected": Mark(
+    "fedprivacy.systems.projected.hidden:HiddenRun.projected": Mark(
         "projected on the ball", "client"
     ),
     "fedprivacy.ledger.ledger:Ledger.done": Mark("done on disk", "server"),
@@ -162,6 +162,19 @@ def loops() -> dict[str, Callable[[], list[Any]]]:
         radius=5.0,
     )
     whole = fpt.AgentData.of([(features, 2.0 * labels - 1.0)])
+    together = fpt.ProjectedAveraging(
+        loss=fpt.Logistic(feature_bound=1.0),
+        clients=CLIENTS,
+        records=4 * CLIENTS,
+        dimension=3,
+        rounds=2,
+        local_steps=STEPS,
+        learning_rate=0.5,
+        noise_std=0.5,
+        radius=5.0,
+        cohorts=fp.Poisson(1.0),
+        denominator=CLIENTS,
+    )
     langevin = fpt.LangevinSampling(target=posterior, step_size=1e-3, local_steps=STEPS)
     hamiltonian = fpt.HamiltonianSampling(
         target=posterior, step_size=1e-2, gradient_noise_multiplier=1.0, leapfrog_steps=3
@@ -175,6 +188,7 @@ def loops() -> dict[str, Callable[[], list[Any]]]:
         "FA-LD": lambda: trace(langevin, None, **record),
         "FA-HMC": lambda: trace(hamiltonian, None, **record),
         "Fed-PLT": lambda: trace(splitting, each, **record),
+        "ProjectedAveraging": lambda: trace(together, each, **client),
         "ProjectedDescent": lambda: trace(descent, whole, **record),
     }
 

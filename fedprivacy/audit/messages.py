@@ -310,6 +310,7 @@ _NAMES = {
     "FederatedLangevin": "FA-LD, one upload of a client",
     "FederatedHamiltonian": "FA-HMC, one upload of a client",
     "NoisyGradientDescent": "noisy gradient descent, one local solve",
+    "HiddenAveraging": "averaging of local steps, released at its end",
     "NoisySGD": "noisy SGD, released at its end",
     "SplittingRun": "Fed-PLT, a whole run",
     "ApproximateDp": "a release known only by its (epsilon, delta)",

@@ -11,6 +11,7 @@ from ..mechanisms import (
     CorrelatedNoise,
     CorrelatedRow,
     Drawn,
+    HiddenAveraging,
     Mechanism,
     NoisySGD,
     Parallel,
@@ -104,12 +105,13 @@ def _odd_noise(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
 
 
 def _odd_denominators(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
-    """Return runs of noisy SGD whose batches were divided by another number than stated."""
+    """Return hidden runs whose sums were divided by another number than stated."""
     found: dict[str, list[LedgerRound]] = {}
     for r in rounds:
         used = None if r.done is None else r.done.denominator
         inside = (r.mechanism, *(part for part, _ in _parts(r.mechanism)))
-        stated = {one.denominator for one in inside if isinstance(one, NoisySGD)}
+        kinds = NoisySGD, HiddenAveraging
+        stated = {one.denominator for one in inside if isinstance(one, kinds)}
         if used is not None and stated and used not in stated:
             known = ", ".join(f"{one:.6g}" for one in sorted(stated))
             doubt = f"a denominator of {used:.6g}, but the steps state {known}"

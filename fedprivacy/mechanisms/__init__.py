@@ -21,6 +21,7 @@ from .distributed import IntegerPerturbation as IntegerPerturbation
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
 from .hamiltonian import FederatedHamiltonian
+from .hidden_averaging import HiddenAveraging
 from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .mixture import MixtureOfGaussians
@@ -47,6 +48,7 @@ __all__ = [
     "FederatedLangevin",
     "Gaussian",
     "GaussianDp",
+    "HiddenAveraging",
     "Laplace",
     "Mechanism",
     "MixtureOfGaussians",

@@ -16,6 +16,7 @@ from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
 MU_GDP = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
+SUM_CLIPPED = "every unit's contribution is clipped to the clip norm before the sum"
 SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
 
 
@@ -27,9 +28,8 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
     (Dong, Roth and Su 2022, Theorem 2.7).
     """
     curve = Gdp(facts.adjacency.moves / multiplier)
-    assumption = "every unit's contribution is clipped to the clip norm before the sum"
     return PrivacyLoss(
-        curve, facts, Witness(curve, SUM_WITNESS, free=True), (MU_GDP,), (assumption,)
+        curve, facts, Witness(curve, SUM_WITNESS, free=True), (MU_GDP,), (SUM_CLIPPED,)
     )
 
 

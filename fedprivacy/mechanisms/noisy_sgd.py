@@ -32,7 +32,7 @@ from ..sampling.binomial import log_tail
 from ..sampling.traits import Traits
 from ..theory.batches import BatchedRun, cyclic_factor
 from ..theory.hidden_state import hidden_state_factor, std_at_the_end
-from .gaussian import Gaussian
+from .gaussian import SUM_CLIPPED, Gaussian
 from .gradient_descent import DEPENDS_ON, IN_BALL
 from .rounded import HIDDEN_GRID
 from .shifted import moved_down, spaced_sums
@@ -49,7 +49,7 @@ _ALONE = (
     (TruncatedPoisson, Adjacency.ZERO_OUT),
 )
 """Cases in which the two data sets have the same batch, apart from the record itself."""
-_SMOOTH = (
+SMOOTH = (
     "every record's gradient, clipped, is that of a convex loss with the stated smoothness, for "
     "all data (one linear output, clipped record by record)"
 )
@@ -58,10 +58,10 @@ _CURVED = (
     "ball, for all data; no code checks this"
 )
 _APART = "be given if steps may move points apart (convex=False)"
-_BOUNDED = "every record's gradient has a norm of at most clip_norm"
+CLIPPED = "every record's gradient has a norm of at most clip_norm"
 _HIDDEN = "all points before the last one stay secret"
 _DRAWS = "the draws of the batches stay secret"
-_ORDER = "no record changes its batch, and no batch has more than denominator records"
+ORDER = "no record changes its batch, and no batch has more than denominator records"
 _LINEAR = "one record has one gradient everywhere, of norm clip_norm or none; all others have none"
 _COUNTED = 2048
 """Most of the last steps whose draws a lower end counts."""
@@ -70,6 +70,31 @@ _CELLS = 1 << 16
 _SPLIT = "T17: batches, released at their end; the last steps sampled, a Gaussian for the rest"
 _PUSHED = "T18: Poisson batches, released at their end"
 _CYCLIC = "T17: batches in a fixed order, released at their end"
+
+
+def check_draws(name: str, draws: Drawn | FixedEpochs, population: int | None) -> None:
+    """Refuse draws of batches that have no theorem, or Poisson draws from an unlimited number."""
+    if type(draws) not in (FixedSize, Poisson, TruncatedPoisson, FixedEpochs):
+        rule = "be FixedSize, Poisson, TruncatedPoisson or FixedEpochs"
+        refuse(name, draws, rule, "compose the steps: Gaussian(...).sampled(...)")
+    if isinstance(draws, FixedEpochs):
+        rule = "state no at_most, since a unit takes part in every epoch"
+        require(draws.at_most is None, name, draws, rule)
+    if isinstance(draws, Poisson):
+        rule = "be given with Poisson, since it limits how many units are drawn"
+        require(population is not None, "population", None, rule)
+
+
+def largest(
+    draws: Drawn | FixedEpochs, denominator: float, population: int | None, steps: int
+) -> float:
+    """Return the largest size of a batch; with Poisson one that is rarely exceeded."""
+    if isinstance(draws, FixedEpochs):
+        return denominator
+    if not isinstance(draws, Poisson):
+        return float(draws.max_cohort)
+    assert population is not None
+    return float(_most_drawn(population, draws.probability, steps))
 
 
 @registered
@@ -129,15 +154,7 @@ class NoisySGD(NoisySteps):
         validate_fields(self, natural, "steps")
         validate_fields(self, positive, "radius", or_none=True)
         validate_fields(self, natural, "population", "dimension", or_none=True)
-        if type(self.batches) not in (FixedSize, Poisson, TruncatedPoisson, FixedEpochs):
-            rule = "be FixedSize, Poisson, TruncatedPoisson or FixedEpochs"
-            refuse("batches", self.batches, rule, "compose the steps: Gaussian(...).sampled(...)")
-        if isinstance(self.batches, FixedEpochs):
-            rule = "state no at_most, since a record is in its batch in every epoch"
-            require(self.batches.at_most is None, "batches", self.batches, rule)
-        if isinstance(self.batches, Poisson):
-            rule = "be given with Poisson, since it limits the records of a batch"
-            require(self.population is not None, "population", None, rule)
+        check_draws("batches", self.batches, self.population)
         if not isinstance(self.convex, bool):
             refuse("convex", self.convex, "be True or False")
         # A step size for which steps move points apart is refused now.
@@ -176,13 +193,7 @@ class NoisySGD(NoisySteps):
     @cached_property
     def largest_batch(self) -> float:
         """Most records of a batch; of Poisson, except in runs of total probability 1e-20."""
-        batches = self.batches
-        if isinstance(batches, FixedEpochs):
-            return self.denominator
-        if not isinstance(batches, Poisson):
-            return float(batches.max_cohort)
-        assert self.population is not None
-        return float(_most_drawn(self.population, batches.probability, self.steps))
+        return largest(self.batches, self.denominator, self.population, self.steps)
 
     @cached_property
     def gap(self) -> float:
@@ -255,7 +266,10 @@ class NoisySGD(NoisySteps):
             facts,
             self._witness(lambda: self._drawn_sum(chance)),
             theorems=(*plain.theorems, *theorem),
-            assumptions=(*self._assumed(facts.observer), *plain.assumptions),
+            assumptions=(
+                *self._assumed(facts.observer),
+                *(each for each in plain.assumptions if each != SUM_CLIPPED),
+            ),
             public=plain.public,
         )
 
@@ -288,7 +302,7 @@ class NoisySGD(NoisySteps):
 
     def _assumed(self, observer: Observer) -> tuple[str, ...]:
         """Return the conditions that no code checks, the one about the loss first."""
-        found = [_SMOOTH if self.convex else _CURVED, _BOUNDED, _HIDDEN]
+        found = [SMOOTH if self.convex else _CURVED, CLIPPED, _HIDDEN]
         # The server sees the draws, and a fixed order has none.
         if observer is not Observer.SERVER and not isinstance(self.batches, FixedEpochs):
             found.append(_DRAWS)
@@ -376,7 +390,7 @@ class NoisySGD(NoisySteps):
         # What rounding adds is closed on its own: shifts add up, and so do their norms.
         every = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
         mu = (factor + self.drift * every) / self.multiplier
-        assumptions = (*self._assumed(facts.observer), _ORDER)
+        assumptions = (*self._assumed(facts.observer), ORDER)
         curve = Gdp(rounded_up(mu, HUNDREDS))
         witness = self._witness(lambda: self._ordered_sum(batches.separation, epochs, moves))
         return PrivacyLoss(curve, facts, witness, (_CYCLIC,), assumptions)

@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from ..systems.fed_plt.agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
     from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
     from ..systems.fed_plt.solvers import LocalSolver
-    from ..systems.projected.loop import DescentState, ProjectedDescent
+    from ..systems.projected.averaging import ProjectedAveraging
+    from ..systems.projected.hidden import DescentState
+    from ..systems.projected.loop import ProjectedDescent
 
 _LOOPS = {
     "averaging.collect": ("Collected",),
@@ -61,7 +63,9 @@ _LOOPS = {
     "fed_plt.agents": ("AgentData", "AgentLoss", "LeastSquares", "Logistic", "ModuleLoss"),
     "fed_plt.loop": ("FederatedSplitting", "SplittingState"),
     "fed_plt.solvers": ("LocalSolver",),
-    "projected.loop": ("DescentState", "ProjectedDescent"),
+    "projected.averaging": ("ProjectedAveraging",),
+    "projected.hidden": ("DescentState",),
+    "projected.loop": ("ProjectedDescent",),
 }
 """Module of ``fedprivacy.systems`` -> its names that are imported from here."""
 
@@ -107,6 +111,7 @@ __all__ = [
     "Loop",
     "ModuleLoss",
     "Posterior",
+    "ProjectedAveraging",
     "ProjectedDescent",
     "RoundInfo",
     "Scaffold",

@@ -128,6 +128,28 @@ KINDS = {
         ),
         {},
     ),
+    "HiddenAveraging": (
+        fp.HiddenAveraging(
+            local_steps=2,
+            learning_rate=1.0,
+            gradient_norm=1.0,
+            smoothness=1.0,
+            noise_std=1.0,
+            denominator=10.0,
+            cohorts=fp.FixedSize(10, 100),
+            rounds=7,
+        ),
+        {
+            "local_steps": "natural",
+            "learning_rate": "positive",
+            "gradient_norm": "positive",
+            "smoothness": "positive",
+            "server_learning_rate": "positive",
+            "noise_std": "positive",
+            "denominator": "positive",
+            "rounds": "natural",
+        },
+    ),
     "NoisyGradientDescent": (
         fp.NoisyGradientDescent(step_size=0.1, noise_std=1.0, sensitivity=0.5, steps=7),
         {

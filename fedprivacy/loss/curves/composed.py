@@ -37,6 +37,8 @@ _STRONG = 10
 """Number of the strongest parts of a long composition that are used to choose parameters."""
 _STRATA = 54
 """Number of the other parts that are used for that."""
+_FAR = 700.0
+"""e to the power of it is still a double."""
 
 
 @registered
@@ -233,7 +235,7 @@ def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array,
     finer = 400.0 if side is Side.UP else 2000.0
     rounded = _at_any_step(curve, max(spread(curve) / finer, 1e-7), side)
     losses = rounded.losses()
-    q = rounded.mass * np.exp(-losses)
+    q = _other_mass(rounded.mass, losses, side)
     # The Q-mass that UP lost lies below all losses, because the total of Q is 1.
     absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
     with np.errstate(divide="ignore"):
@@ -244,6 +246,19 @@ def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array,
         p_below = np.log(np.append(0.0, _cumulated_sum(rounded.mass)))
         q_below = np.log(absent + np.append(0.0, _cumulated_sum(q)))
     return losses, p_above, q_above, p_below, q_below
+
+
+def _other_mass(mass: Array, losses: Array, side: Side) -> Array:
+    """Return the Q-masses of lattice points with the given P-masses."""
+    q: Array = mass * np.exp(-np.maximum(losses, -_FAR))
+    far = losses < -_FAR
+    if far.any():
+        with np.errstate(divide="ignore", over="ignore"):
+            q[far] = np.exp(np.log(mass[far]) - losses[far])
+        if side is Side.UP:
+            # The lowest point has the tail's mass from above, which may be too much for its loss.
+            q[far] = np.minimum(q[far], 1.0)
+    return q
 
 
 def _cumulated_sum(values: Array) -> Array:

@@ -161,3 +161,16 @@ def test_one_rare_round_far_out_has_the_profile_of_high_precision(epsilon):
     for side in (Side.DOWN, Side.UP):
         found = float(direct.delta(curve, np.array([epsilon]), side)[0])
         assert abs(found / float(above) - 1.0) < 1e-8
+
+
+@pytest.mark.parametrize("side", list(Side))
+def test_losses_beyond_all_doubles_leave_the_tails_ordered(side):
+    """e^-loss is infinite at the lowest points, whose masses are near 0."""
+    curve = Composed(((Gdp(0.3), 1), (Sampled(Gdp(6.0), 0.25).swap(), 50)))
+    losses = np.array([-2e3, -720.0, -705.0, -1.0, 0.0, 50.0, 900.0])
+    found = curve.tails(losses, side)
+    assert not any(np.isnan(each).any() for each in found)
+    assert (found.q_above[1:] <= found.q_above[:-1]).all()
+    assert (found.q_below[1:] >= found.q_below[:-1]).all()
+    delta = direct.delta(curve, losses, side)
+    assert ((delta >= 0.0) & (delta <= 1.0)).all()
