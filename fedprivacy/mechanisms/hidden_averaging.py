@@ -35,7 +35,7 @@ class HiddenAveraging(NoisySteps):
 
     x_i is where client i of the round's cohort arrives from x after ``local_steps`` gradient steps,
     without clipping. P is the projection on a ball, or nothing. The unit is a client, and the start
-    is public. All points between stay secret, also from the clients: their data are in one place, or
+    is public. The points between stay secret, also from clients: their data are in one place, or
     in hardware that hides the points.
 
     A round moves no two points apart, and a client moves it by at most ``largest_move`` (T16).
