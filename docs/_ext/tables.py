@@ -209,9 +209,14 @@ def tied(rule: Any) -> fp.Mechanism:
 SETTINGS = ((2.0, 0.1, 20), (1.0, 0.01, 100), (5.0, 0.1, 1000))
 """Noise multiplier, sampling rate and rounds."""
 
-_INSIDE = "both orders are attained, but not by the same data; above, one pair has both"
+_INSIDE = (
+    "both orders are attained, but not by the same data; above, one pair has both, and the upper "
+    "end is within .02 % of that pair's own"
+)
 _GAME = 'with `accountant="game"`; the fold, which certificates prove again, is up to 12 % above'
-_ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
+_ORDER = (
+    "the upper end is exactly that of a known order; no theorem amplifies an order for `aggregate`"
+)
 REASONS = {
     ("FixedSize", "zero_out"): _GAME,
     ("FixedSize", "replace_one"): _GAME,
