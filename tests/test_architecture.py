@@ -368,6 +368,36 @@ def test_no_accountant_names_a_mechanism_or_a_scheme(path):
     assert not (used & mechanism_names()) - curves
 
 
+def curve_names() -> set[str]:
+    """Return the names of all kinds of curves: classes of loss/curves, and what is made of them."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for path in files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"Curve"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found - {"Curve"}
+
+
+def test_few_places_ask_for_a_kind_of_curve():
+    """All others ask for a capability: tails, moments, support, components."""
+    kinds, places = curve_names(), []
+    assert {"Gdp", "Mix", "Composed", "InnerDraws"} <= kinds
+    for path in files():
+        for node in ast.walk(tree_of(path)):
+            is_test = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+            asked = node.args[1:] if is_test else []
+            if isinstance(node, ast.Compare) and getattr(node.left, "func", None) is not None:
+                asked = node.comparators if getattr(node.left.func, "id", "") == "type" else []
+            used = {n.id for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)}
+            if used & kinds:
+                places.append(f"{name_of(path)}:{node.lineno}")
+    assert len(places) <= 5, places
+
+
 def code_lines(node: ast.AST, source: list[str]) -> int:
     """Count lines of a function: no docstring, no comments, no blank lines."""
     body = node.body[1:] if ast.get_docstring(node) else node.body

@@ -12,7 +12,7 @@ import numpy as np
 from ..bound import Bound
 from ..errors import ParameterError
 from ..factors import BufferedToeplitz
-from ..loss import Curve, Exchanged, Mix, Nested, orientations
+from ..loss import Curve, Mix, orientations
 from ..loss.curves.components import parts_of
 from ..loss.moments.contour import NoMoments
 from ..loss.strategies import adaptive_adversary, inversion
@@ -123,16 +123,10 @@ def _levels(curve: Curve) -> dict[str, Any]:
 
     It is empty for other pairs.
     """
-    if type(curve) is Nested:
-        return {"levels": [list(level) for level in curve.levels]}
-    parts = [*chain.from_iterable(map(parts_of, curve.components().choices))]
-    for one, _ in parts:
-        if isinstance(one, Nested):
-            return _levels(one)
-    epochs = {one.rounds: one.points for one, _ in parts if isinstance(one, Exchanged)}
-    if not epochs:
-        return {}
-    return {"levels": [[n, [list(point) for point in each]] for n, each in epochs.items()]}
+    parts = chain.from_iterable(map(parts_of, curve.components().choices))
+    each = [one.components().levels for one in (curve, *(part for part, _ in parts))]
+    levels = [level for found in dict.fromkeys(each) for level in found]
+    return {"levels": [list(level) for level in levels]} if levels else {}
 
 
 def _unfolded(curve: Curve) -> Curve:

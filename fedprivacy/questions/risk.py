@@ -212,9 +212,9 @@ class _RefinedPair(NamedTuple):
         """Return true-positive rates."""
         low, high = self.pair.rates(x, turned)
         attained = x if self.proof is None else self.proof.rates(x, turned)[0]
-        return RateEnds(
-            *map(_frozen, (low, high, self.within("a true-positive rate", attained, high)))
-        )
+        attained = self.within("a true-positive rate", attained, high)
+        # The pair dominates, so it has at least the attained rate.
+        return RateEnds(*map(_frozen, (np.maximum(low, attained), high, attained)))
 
     def within(self, what: str, attained: Array, high: Array) -> Array:
         """Return the attained values, capped at the upper ends. Only rounding may exceed them.
@@ -231,8 +231,8 @@ class _RefinedPair(NamedTuple):
 
     def range(self, what: str, low: float, high: float, attained: float) -> NumberEnds:
         """Return the range of one number; see ``within``."""
-        found = self.within(what, np.array([attained]), np.array([high]))
-        return NumberEnds(low, high, float(found[0]))
+        found = float(self.within(what, np.array([attained]), np.array([high]))[0])
+        return NumberEnds(max(low, found), high, found)
 
 
 class _RefinedKinds(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import count, natural, probability, validate_fields
 from ..loss import IDENTITY, Curve, Fold, Gdp, LeastOf, Mix, Side, compose
+from ..loss.curves.components import gaussian_shift
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW
@@ -111,7 +112,8 @@ def _by_others(alone: Curve, scheme: TruncatedPoisson) -> Mix | None:
     This set has another law with the unit than without. Where truncation is rare, the laws hardly
     differ.
     """
-    if not isinstance(alone, Gdp) or scheme.probability == 1.0:
+    mu = gaussian_shift(alone)
+    if mu is None or scheme.probability == 1.0:
         return None
     size, q = scheme.largest, scheme.probability
     found = []
@@ -122,7 +124,7 @@ def _by_others(alone: Curve, scheme: TruncatedPoisson) -> Mix | None:
         taken = add(log_share(size, others + 1), log_tail(others + 1, q, size + 1))
         if min(full[0], near[0], taken[0]) < -600.0:
             return None
-        chance = crowded_chance(alone.mu, q, full, near, taken)
+        chance = crowded_chance(mu, q, full, near, taken)
         if chance is None:
             return None
         found.append((math.exp(full[0]) / _UP**4, math.exp(near[1]) * _UP**4, chance))
@@ -140,8 +142,9 @@ def _by_others(alone: Curve, scheme: TruncatedPoisson) -> Mix | None:
 
 def _above(first: Curve, second: Curve) -> Curve:
     """Return a curve that dominates both: the larger of two Gaussians, else their composition."""
-    if isinstance(first, Gdp) and isinstance(second, Gdp):
-        return max(first, second, key=lambda curve: curve.mu)
+    shifts = gaussian_shift(first), gaussian_shift(second)
+    if None not in shifts:
+        return Gdp(max(filter(None, shifts), default=0.0))
     # A composition dominates each of its parts.
     return compose([(first, 1), (second, 1)])
 

@@ -190,3 +190,9 @@ def test_a_curve_known_only_from_above_is_asked_a_few_times():
     for epsilon in np.linspace(0.0, 4.0, 20):
         sandwich.near.ask_apart(float(epsilon))
     assert np.all(high <= sandwich.rates(x)[1] * 1.01)
+
+
+def test_the_dominating_pair_misses_no_more_than_an_attained_one():
+    """Here the attained pair is another one, and its rate is known more closely."""
+    run = fp.Gaussian(noise_multiplier=5.652190689293271).sampled(fp.FixedSize(32, 100)) * 2
+    check_shape(run, "replace_one")

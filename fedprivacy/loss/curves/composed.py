@@ -21,7 +21,7 @@ from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..strategies.convolution import Composition
 from . import lattice as lattices
 from . import max_loss as max_losses
-from .components import Components, Trimmed, parts_of, trim
+from .components import Components, Trimmed, gaussian_shift, parts_of, trim
 from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
 from .kept import kept
@@ -284,9 +284,9 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     counts: dict[Curve, int] = {}
     length = 0.0
     for part, count in _flat(parts):
-        if isinstance(part, Gdp):
+        if (mu := gaussian_shift(part)) is not None:
             # Gaussian rounds add up to a single one, exactly.
-            length = math.hypot(length, math.sqrt(count) * part.mu)
+            length = math.hypot(length, math.sqrt(count) * mu)
         else:
             counts[part] = counts.get(part, 0) + count
     if length:

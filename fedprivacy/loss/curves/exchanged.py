@@ -95,8 +95,8 @@ class Exchanged(Curve):
         return Support(largest=NO_LIMIT, symmetric=True, above_only=True, cover=2.0 * self.mu)
 
     def components(self) -> Components:
-        """Return the pair behind the tails."""
-        return Components(pair=lambda: self.pair)
+        """Return the pair behind the tails, and the points of the profile."""
+        return Components(pair=lambda: self.pair, levels=((self.rounds, self.points),))
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of ``pair``; none from below."""

@@ -21,6 +21,7 @@ from ...rounding import rounded_up
 from ..moments.moments import MomentBounds, Moments
 from .allocation import discrete, tails_of
 from .averages import Law, averaged, product, single
+from .components import Components
 from .curve import TAIL_MASS, Curve
 from .discretised_laws import DiscreteLaw, merged, split
 from .gaussian import Gdp
@@ -74,6 +75,10 @@ class Nested(Curve):
     def support(self) -> Support:
         """Return the cover for a published position; the tails are those of laws on either side."""
         return Support(exact=False, cover=lambda: self._gdp.mu)
+
+    def components(self) -> Components:
+        """Return the tree."""
+        return Components(levels=self.levels)
 
     def _atoms(self, side: Side) -> DiscreteLaw:
         atoms = _atoms(self.levels, self.leaf, side)

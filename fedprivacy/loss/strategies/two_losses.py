@@ -34,8 +34,14 @@ def serves(curve: Curve) -> bool:
     if not is_composed(curve) or len(parts := parts_of(curve)) > 1:
         return False
     one, rounds = parts[0]
-    two = isinstance(one, Atoms) and len(one.points) == 2 and not one.infinite + one.vanishing
-    return two and rounds <= MOST_ROUNDS
+    return rounds <= MOST_ROUNDS and _two(one) is not None
+
+
+def _two(one: Curve) -> Atoms | None:
+    """Return a round if it has two losses in both laws, else None."""
+    if not isinstance(one, Atoms) or one.infinite + one.vanishing:
+        return None
+    return one if len(one.points) == 2 else None
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,9 @@ class TwoLossSums:
     @functools.cached_property
     def _columns(self) -> tuple[Array, Array]:
         """Losses of all sums and their masses, moved by their errors to the side."""
-        (one, rounds), sign = parts_of(self.curve)[0], 1.0 if self.side is Side.UP else -1.0
-        assert isinstance(one, Atoms)
+        (first, rounds), sign = parts_of(self.curve)[0], 1.0 if self.side is Side.UP else -1.0
+        one = _two(first)
+        assert one is not None
         law = one.law(self.side)
         (low, high), (rest, often) = law.loss.tolist(), np.log(law.p).tolist()
         k = np.arange(rounds + 1.0)
