@@ -129,7 +129,9 @@ def _guided(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
     step = math.ceil(len(parts) / (_MANY // 4))
     groups = [parts[i : i + step] for i in range(0, len(parts), step)]
     few = [(group[len(group) // 2][0], _rounds(group)) for group in groups]
-    split, share = min((_with_share(few, delta, share)[0], share) for share in _SHARES)
+    each = [share * delta / _rounds(few) for share in _SHARES]
+    tried = (_any_rounds(points, delta)[0] for points in _points_at(few, each))
+    split, share = min(zip(tried, _SHARES, strict=True))
     plain = _basic_alone(few, delta)[0]
     found = []
     if plain <= _CLOSE * split:
@@ -207,7 +209,7 @@ def _within_reach(point: Point) -> bool:
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
     many = len(parts) >= _MANY // 4 and delta > 0.0
-    found = _together(parts, delta) if many else {}
+    found = _together(parts, delta)[0] if many else {}
     left = [curve for curve, _ in parts if curve not in found]
     near = _Near()
     for curve in sorted(left, key=lambda one: one.support().cover) if many else left:
@@ -216,6 +218,17 @@ def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
         found[curve] = min(ends)
         near.known(curve, found[curve])
     return [Point(found[curve], delta, count) for curve, count in parts]
+
+
+def _points_at(parts: Sequence[tuple[Curve, int]], deltas: Sequence[float]) -> list[list[Point]]:
+    """Return ``_points`` at several per-round deltas, many at a time where that is possible."""
+    found = _together(parts, *deltas) if min(deltas) > 0.0 else [{} for _ in deltas]
+    if any(curve not in known for known in found for curve, _ in parts):
+        return [_points(parts, delta) for delta in deltas]
+    return [
+        [Point(known[curve], delta, count) for curve, count in parts]
+        for known, delta in zip(found, deltas, strict=True)
+    ]
 
 
 class _Near:
@@ -279,27 +292,32 @@ def _pairs(curve: Curve) -> list[_Pair | None]:
     return [*found, None if other is None else _Pair.of(other, False)]
 
 
-def _together(parts: Sequence[tuple[Curve, int]], delta: float) -> dict[Curve, float]:
-    """Return the epsilons of all curves with Gaussian pairs for both orders, many at a time."""
+def _together(parts: Sequence[tuple[Curve, int]], *deltas: float) -> list[dict[Curve, float]]:
+    """Return the epsilons of all curves with Gaussian pairs for both orders, many at a time.
+
+    There is one dictionary for each delta.
+    """
     asked: dict[tuple[bool, bool], list[tuple[Curve, _Pair]]] = {}
     for curve, _ in parts:
         pairs = [pair for pair in _pairs(curve) if pair is not None]
         if len(pairs) == (1 if curve.support().symmetric else 2):
             for pair in pairs:
                 asked.setdefault((pair.drawn, pair.swapped), []).append((curve, pair))
-    found: dict[Curve, float] = {}
+    found: list[dict[Curve, float]] = [{} for _ in deltas]
     for (drawn, swapped), each in asked.items():
-        chance, shift = np.array([(one.draws.chance, one.draws.shift) for _, one in each]).T
-        weight = np.array([one.weight for _, one in each])
-        target = np.where(weight == 1.0, delta, rounded_down(delta / weight))
+        numbers = np.array([(one.draws.chance, one.draws.shift, one.weight) for _, one in each])
+        chance, shift, weight = np.tile(numbers, (len(deltas), 1)).T
+        target = np.repeat(deltas, len(each))
+        target = np.where(weight == 1.0, target, rounded_down(target / weight))
         if drawn:
             ends = direct.drawn_epsilons(chance, 0.5 * shift, target)
         else:
             ends = direct.sampled_gaussian_epsilons(chance, shift, target, swapped)
-        for (curve, _), end in zip(each, ends.tolist(), strict=True):
-            found[curve] = max(found.get(curve, 0.0), end)
+        for known, some in zip(found, ends.reshape(len(deltas), -1).tolist(), strict=True):
+            for (curve, _), end in zip(each, some, strict=True):
+                known[curve] = max(known.get(curve, 0.0), end)
     # A search of one curve goes farther.
-    return {curve: end for curve, end in found.items() if math.isfinite(end)}
+    return [{one: end for one, end in known.items() if math.isfinite(end)} for known in found]
 
 
 def _worse(curve: Curve, delta: float, near: float = math.nan) -> float:

@@ -31,6 +31,7 @@ from ..sampling import MOST_HELD, Scheme, holding
 from ..sampling.scheme import check_kind, independent_draws
 from ..sampling.traits import Traits
 from .noise_shares import Shared, noise_mismatch, single_uploads
+from .schedules import schedule_of
 from .sums import listed, together
 
 ROUNDING = 1e-9
@@ -341,7 +342,7 @@ class Run(Several):
     """
 
     # Slots, because attributes in ``__dict__`` count as what a mechanism holds.
-    __slots__ = ("_terms", "_unit")
+    __slots__ = ("_schedule", "_terms", "_unit")
 
     parts: tuple[tuple[Mechanism, int], ...]
 
@@ -406,8 +407,18 @@ class Run(Several):
         del adjacency
         return {}
 
+    def __hash__(self) -> int:
+        """Return the hash of a few parts."""
+        return hash((len(self.parts), self.parts[:: max(len(self.parts) // 8, 1)]))
+
+    @cached_property
+    def _equals_lose_alike(self) -> bool:
+        return bool(schedule_of(self)) or all(one._equals_lose_alike for one, _ in self.parts)
+
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the composed losses of the parts."""
+        if (schedule := schedule_of(self)) and (found := schedule.loss(facts)):
+            return found
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
         return compose_losses(losses)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ..errors import positive, refuse, validate_fields
 from ..loss import Gdp
@@ -73,6 +73,8 @@ class Gaussian(NoisySum):
     Raises:
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
+
+    scaled_by: ClassVar[str] = "noise_multiplier"
 
     @property
     def traits(self) -> Traits:

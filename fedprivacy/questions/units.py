@@ -16,6 +16,7 @@ from ..mechanisms import (
     SampledMechanism,
 )
 from ..mechanisms.base import mechanisms_in
+from ..mechanisms.schedules import schedule_of
 from ..relations import Unit
 
 
@@ -39,6 +40,8 @@ def units_of(run: object) -> int | None:
         case Parallel():
             known = [n for n in map(units_of, run.mechanisms) if n is not None]
             return sum(known) if known else None
+        case Run() if (schedule := schedule_of(run)) is not None:
+            return _population(schedule.rounds[0].scheme)
         case Run():
             known = [n for n in map(units_of, mechanisms_in(run)) if n is not None]
             return max(known, default=None)

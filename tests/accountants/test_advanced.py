@@ -56,7 +56,7 @@ def test_zeroed_units_are_searched_together_unless_products_underflow(observer):
     scheme = fp.FixedSize(3, population=100)
     steps = [fp.Gaussian(noise_multiplier=z).sampled(scheme) for z in (0.02, 0.03, 0.5, 1.0, 40.0)]
     curves = [step.privacy_loss("zero_out", observer).curve for step in steps]
-    found = advanced._together([(curve, 1) for curve in curves], 1e-5)
+    (found,) = advanced._together([(curve, 1) for curve in curves], 1e-5)
     assert list(found) == (curves[2:] if observer == "aggregate" else curves)
     many = advanced._points([(curve, 1) for curve in curves] * 4, 1e-5)
     alone = [advanced._worse(curve, 1e-5) for curve in curves]

@@ -155,7 +155,8 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
         completed, contradictions = _completed(rounds, stated)
         # Removed after completion, so that the other statements still count.
-        completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
+        if removed := without & _BY_ROUND:
+            completed = replace(completed, **dict.fromkeys(removed))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
         kinds[rounds] = _kind(completed, stated, trace.unit)
     norms: dict[Kind, Counter[float]] = {}
@@ -165,11 +166,14 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     recorded = ImportedRounds(groups, trace.by_round, trace.ordered, bool(trace.missing), norms)
     parts = list(recorded.counted())
     whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
-    certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
+    certain = whole
+    if any(most != least for _, most, least in parts):
+        certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
     if any(map(recorded.fewer, kinds.values())):
         certain = None
     assert whole is not None
-    run = whole * _times(trace, stated, "trials", without)
+    times = _times(trace, stated, "trials", without)
+    run = whole if times == 1 else whole * times
     # A stated denominator also states that the sizes were planned.
     planned = _fact(trace, stated, "denominator") is Denominator.PUBLIC
     size_doubts = recorded.size_doubts(planned=planned)
@@ -207,7 +211,9 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
         for name, value in given.items()
         if known[name] not in (None, value)
     ]
-    return replace(rounds, **given), [*differences, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
+    changed = any(known[name] != value for name, value in given.items())
+    completed = replace(rounds, **given) if changed else rounds  # type: ignore[arg-type]
+    return completed, [*differences, *_smaller(rounds.rate, stated.sampling)]
 
 
 def _smaller(rate: float | None, scheme: object) -> Iterator[str]:

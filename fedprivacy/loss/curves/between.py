@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...registry import registered
 from ..moments.moments import MomentBounds, Moments
-from .components import Components, Order, Position, Unordered, parts_of
+from .components import Components, Order, Position, Unordered, parts_of, shapes_of
 from .composed import compose as composed
 from .curve import TAIL_MASS, Curve
 from .inner_draws import InnerDraws
@@ -151,10 +151,10 @@ def _smallest(found: Sequence[MaxLoss]) -> MaxLoss:
 
 def readings(curve: Curve) -> tuple[Curve, ...]:
     """Return the curves to choose from; for a composition those with one choice throughout."""
+    if not any(len(part.components().choices) > 1 for part, _ in shapes_of(curve)):
+        return (curve,)
     parts = [(part.components().choices or (part,), count) for part, count in parts_of(curve)]
     most = max(len(choices) for choices, _ in parts)
-    if most == 1:
-        return (curve,)
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     every = range(most)
@@ -163,7 +163,7 @@ def readings(curve: Curve) -> tuple[Curve, ...]:
 
 def usual_reading(curve: Curve) -> Curve | None:
     """Return the last of the ``readings`` if it is usually the tightest, else None."""
-    made = [part.components() for part, _ in parts_of(curve)]
+    made = [part.components() for part, _ in shapes_of(curve)]
     known = all(one.usual for one in made if one.choices) and any(one.choices for one in made)
     return readings(curve)[-1] if known else None
 
@@ -224,7 +224,7 @@ def one_side(curve: Curve, side: Side) -> Curve:
     components = curve.components()
     if components.sides is not None:
         return components.sides[place]
-    if not any(part.components().sides for part, _ in components.rounds):
+    if not any(part.components().sides for part, _ in components.shapes):
         return curve
     return composed((one_side(part, side), count) for part, count in components.rounds)
 

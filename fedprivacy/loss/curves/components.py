@@ -124,6 +124,59 @@ class Components:
     adaptive: Triangles | None = None
     levels: tuple[tuple[int, Any], ...] = ()
 
+    @property
+    def shapes(self) -> tuple[tuple[Curve, int], ...]:
+        """The rounds, or one curve for each shape with the number of its rounds."""
+        return self.rounds
+
+    @property
+    def different(self) -> int:
+        """The number of different rounds; 0 for a curve that is no composition."""
+        return len(self.rounds)
+
+
+class Later(Components):
+    """The components of a composition that lists its rounds when they are first read.
+
+    Args:
+        shapes: one curve for each shape, with the number of its rounds.
+        different: the number of different rounds.
+        listed: returns the rounds.
+    """
+
+    def __init__(
+        self,
+        shapes: tuple[tuple[Curve, int], ...],
+        different: int,
+        listed: Callable[[], tuple[tuple[Curve, int], ...]],
+    ) -> None:
+        object.__setattr__(self, "_shapes", shapes)
+        object.__setattr__(self, "_different", different)
+        object.__setattr__(self, "_listed", listed)
+
+    @property
+    def shapes(self) -> tuple[tuple[Curve, int], ...]:
+        """One curve for each shape, with the number of its rounds."""
+        found: tuple[tuple[Curve, int], ...] = self.__dict__["_shapes"]
+        return found
+
+    @property
+    def different(self) -> int:
+        """The number of different rounds."""
+        found: int = self.__dict__["_different"]
+        return found
+
+    @property
+    def rounds(self) -> tuple[tuple[Curve, int], ...]:
+        """The curves of all rounds with their counts."""
+        found: tuple[tuple[Curve, int], ...] = self.__dict__["_listed"]()
+        return found
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """The curves of all rounds."""
+        return tuple(curve for curve, _ in self.rounds)
+
 
 ONE = Components()
 """The components of a curve that is not made of others."""
@@ -134,14 +187,24 @@ def parts_of(curve: Curve) -> tuple[tuple[Curve, int], ...]:
     return curve.components().rounds or ((curve, 1),)
 
 
+def shapes_of(curve: Curve) -> tuple[tuple[Curve, int], ...]:
+    """Return ``parts_of``, or one curve for each shape of a composition with many rounds."""
+    return curve.components().shapes or ((curve, 1),)
+
+
+def different_in(curve: Curve) -> int:
+    """Return the number of different rounds of a composition; 1 for any other curve."""
+    return curve.components().different or 1
+
+
 def is_composed(curve: Curve) -> bool:
     """Return whether the curve is a composition of several rounds."""
-    return bool(curve.components().rounds)
+    return bool(curve.components().shapes)
 
 
 def count_of(curve: Curve) -> int:
     """Return the number of composed rounds."""
-    return sum(count for _, count in parts_of(curve))
+    return sum(count for _, count in shapes_of(curve))
 
 
 def kinds(curve: Curve) -> tuple[Curve, ...]:
@@ -158,7 +221,9 @@ def gaussian_shift(curve: Curve) -> float | None:
 
 def any_inside(curve: Curve, holds: Callable[[Curve], bool]) -> bool:
     """Return whether a property holds for the curve or for any curve that it is built from."""
-    return holds(curve) or any(any_inside(one, holds) for one in curve.components().inside)
+    made = curve.components()
+    inside = [one for one, _ in made.shapes] or made.inside
+    return holds(curve) or any(any_inside(one, holds) for one in inside)
 
 
 def trim(curve: Curve, allowed: float) -> Trimmed:

@@ -5,40 +5,86 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...registry import registered
 from ...rounding import THOUSANDS, Up, rounded_up
 from ..clock import check_deadline
 from ..moments import spectrum as spectra
-from ..moments.batched_rounds import LEAST, Bundle
+from ..moments.batched_rounds import LEAST, Bundle, FamilyRounds, Places, places_of, represented
 from ..moments.contour import Contour, NoMoments
+from ..moments.families import Family
 from ..moments.moments import Moments
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..strategies.convolution import Composition
 from . import lattice as lattices
 from . import max_loss as max_losses
-from .components import Components, Trimmed, gaussian_shift, parts_of, trim
+from .components import Components, Later, Trimmed, gaussian_shift, is_composed, parts_of, trim
 from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
-from .kept import kept
+from .kept import kept, without_kept
 from .lattice import Array, Lattice, Side, Tails
 from .support import Support
 
 Parts = Sequence[tuple[Moments, int]]
 """Moments of curves, with the numbers of rounds."""
 
+_SOURCE = "_kept_source"
 _FEW = 20
 """Up to this number of parts, each has its closest bound on the fall of its moments."""
 _STRONG = 10
 """Number of the strongest parts of a long composition that are used to choose parameters."""
+_ROUGH, _CLOSE = 0.06, 0.004
+"""Distances of the members of families: for a few digits, and for certified moments."""
 _STRATA = 54
 """Number of the other parts that are used for that."""
 _FAR = 700.0
 """e to the power of it is still a double."""
+
+
+class Source(NamedTuple):
+    """Many different rounds of one family, which become curves when these are first read.
+
+    Args:
+        family: the family of their moments.
+        shifts: their different places in the family, shape ``(kinds,)``.
+        counts: numbers of runs of each, at least 1, integers.
+        make: returns the curve of a round with a shift. All these curves have the same largest
+            loss, no rare components, and one shape.
+        cover: factor of a shift that gives the cover of the curve.
+    """
+
+    family: Family
+    shifts: Array
+    counts: NDArray[np.int64]
+    make: Callable[[float], Curve]
+    cover: float = 1.0
+
+    @property
+    def first(self) -> Curve:
+        """The first curve."""
+        return self.make(float(self.shifts[0]))
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return int(self.counts.sum())
+
+    def swap(self) -> Source:
+        """Return the swapped rounds."""
+        make = self.make
+        return self._replace(family=self.family.swap(), make=lambda shift: make(shift).swap())
+
+    def equals(self, other: Source) -> bool:
+        """Return whether the rounds are the same, in the same order."""
+        same = self.family == other.family and len(self.shifts) == len(other.shifts)
+        pairs = ((self.shifts, other.shifts), (self.counts, other.counts))
+        return same and all(np.array_equal(one, two) for one, two in pairs)
 
 
 @registered
@@ -48,18 +94,56 @@ class Composed(Curve):
 
     parts: tuple[tuple[Curve, int], ...]
 
+    @classmethod
+    def listed_later(cls, source: Source) -> Composed:
+        """Return the composition of many different rounds, which make no curves until read."""
+        made = object.__new__(cls)
+        made.__dict__[_SOURCE] = source
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """List the parts when they are first read."""
+        if name != "parts" or self._source is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        _, shifts, counts, make, _ = self._source
+        pairs = zip(map(make, shifts.tolist()), counts.tolist(), strict=True)
+        self.__dict__["parts"] = parts = tuple(pairs)
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parts."""
+        return without_kept(self) | {"parts": self.parts}
+
+    @property
+    def _source(self) -> Source | None:
+        found: Source | None = self.__dict__.get(_SOURCE)
+        return found
+
+    def __eq__(self, other: Any) -> bool:
+        """Return whether the parts are equal."""
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        one, two = self._source, other._source
+        if one is not None and two is not None:
+            return one is two or one.equals(two)
+        return bool(self.parts == other.parts)
+
     def __hash__(self) -> int:
-        """Return the hash of all parts, computed once: one question looks a run up 30 times."""
+        """Return the hash of the ends, computed once: one question looks a run up 30 times."""
         return self._hashed()
 
     @kept
     def _hashed(self) -> int:
-        return hash(self.parts)
+        if (source := self._source) is None:
+            return hash((len(self.parts), self.parts[0], self.parts[-1]))
+        ends = ((source.make(float(source.shifts[k])), int(source.counts[k])) for k in (0, -1))
+        return hash((len(source.shifts), *ends))
 
     @property
     def count(self) -> int:
         """The number of composed rounds."""
-        return sum(count for _, count in self.parts)
+        source = self._source
+        return sum(count for _, count in self.parts) if source is None else source.rounds
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of the composed lattice: dominating for UP, dominated for DOWN."""
@@ -70,11 +154,16 @@ class Composed(Curve):
     @kept
     def moments(self) -> Moments:
         """Return the products of the moments of the parts."""
+        if (source := self._source) is not None:
+            places = {source.family: (source.shifts, source.counts.astype(np.float64))}
+            return ComposedMoments(_LaterMoments(source), places)
         return ComposedMoments([(curve.moments(), count) for curve, count in self.parts])
 
     @kept
     def support(self) -> Support:
         """Return the sums of the losses of the rounds."""
+        if (source := self._source) is not None:
+            return _support_of(source)
         parts = [(curve.support(), count) for curve, count in self.parts]
         # The tails are those of a lattice. From below it never raises Q if all parts are exact.
         return Support(
@@ -90,6 +179,8 @@ class Composed(Curve):
     @kept
     def components(self) -> Components:
         """Return the curves of all rounds with their counts."""
+        if (source := self._source) is not None:
+            return Later(((source.first, source.rounds),), len(source.shifts), lambda: self.parts)
         inside = tuple(curve for curve, _ in self.parts)
         return Components(inside=inside, rounds=self.parts, trim=self._trimmed)
 
@@ -103,9 +194,15 @@ class Composed(Curve):
         reach = min(part.reach for part, _ in found)
         return Trimmed(compose((part.curve, count) for part, count in found), slack, reach)
 
+    @kept
     def swap(self) -> Curve:
-        """Return the composition of the swapped parts."""
-        return Composed(tuple((curve.swap(), count) for curve, count in self.parts))
+        """Return the composition of the swapped parts, the same object every time."""
+        if (source := self._source) is not None:
+            found = Composed.listed_later(source.swap())
+        else:
+            found = Composed(tuple((curve.swap(), count) for curve, count in self.parts))
+        found.__dict__["_kept_swap"] = self
+        return found
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the composed loss rounded to multiples of ``step``."""
@@ -114,6 +211,44 @@ class Composed(Curve):
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the rounds' lattices; see ``convolved``."""
         return convolved(self, step, side, tail_mass)
+
+
+def _support_of(source: Source) -> Support:
+    """Return the sums of the losses of many rounds of one shape."""
+    one, count = source.first.support(), source.rounds
+    return Support(
+        largest=lambda: max_losses.summed([(one.largest, count)]),
+        symmetric=lambda: one.symmetric,
+        exact=False,
+        amplifiable=lambda: one.exact,
+        above_only=lambda: one.above_only,
+        mesh=lambda: lattices.common_mesh([one.mesh]),
+        cover=lambda: math.hypot(*(np.sqrt(source.counts) * source.cover * source.shifts).tolist()),
+    )
+
+
+class _LaterMoments(Sequence[tuple[Moments, int]]):
+    """Moments of many rounds with their counts, made when they are read."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source.shifts)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Moments, int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[Moments, int]]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made[index]
+
+    @functools.cached_property
+    def _made(self) -> list[tuple[Moments, int]]:
+        family, shifts, counts, *_ = self._source
+        return list(zip(map(family.moments, shifts.tolist()), counts.tolist(), strict=True))
 
 
 def convolved(curve: Curve, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
@@ -132,13 +267,18 @@ class ComposedMoments(Moments):
 
     Args:
         parts: the moments of the kinds, with their numbers of rounds.
+        places: the families that hold all kinds, if they are known.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, places: Places | None = None) -> None:
         self.parts = parts
+        self._given = places
+        self._between: dict[float, Moments | None] = {}
 
     def log_moment(self, order: float) -> Up:
         """Return the sum of the moments of the parts; many Gaussian pairs are batched."""
+        if order > 1.0 and (close := self.between(_CLOSE)) is not None:
+            return close.log_moment(order)
         if order > 1.0 and len(self.parts) > 1:
             # Batched moments are faster where they are available; else one by one.
             with contextlib.suppress(NoMoments):
@@ -154,6 +294,23 @@ class ComposedMoments(Moments):
         return spectra.power([(some.spectrum, some.count) for some in self._bundle.spectra(line)])
 
     @functools.cached_property
+    def _places(self) -> tuple[Places, list[int]]:
+        """The large families, and the indices of the parts in none of them."""
+        return places_of(self.parts) if self._given is None else (self._given, [])
+
+    def between(self, step: float) -> Moments | None:
+        """Return moments of a law that dominates, from a few members of each large family."""
+        if step not in self._between:
+            places, alone = self._places
+            if found := represented(places, step):
+                others = [self.parts[k] for k in alone]
+                rest = ComposedMoments(others) if others else None
+                self._between[step] = RepresentedMoments(found, rest)
+            else:
+                self._between[step] = None
+        return self._between[step]
+
+    @functools.cached_property
     def _bundle(self) -> Bundle:
         return Bundle(self.parts)
 
@@ -164,27 +321,30 @@ class ComposedMoments(Moments):
         The strongest parts decide, so they stand for themselves. The others are sorted by strength
         and cut into strata of nearly equal numbers of rounds. The middle of each stands for it.
         """
-        if len(self.parts) <= _STRONG + _STRATA:
-            return self._bundle, frozenset(range(len(self.parts)))
-        strength = np.empty(len(self.parts))
+        parts = self.parts
+        if len(parts) <= _STRONG + _STRATA:
+            return self._bundle, frozenset(range(len(parts)))
+        strength = np.empty(len(parts))
         for at, found, _ in self._bundle.cumulants(1.0):
             strength[at] = found.value
         order = np.argsort(-strength, kind="stable")
         strong, rest = order[:_STRONG], order[_STRONG:]
-        counts = np.array([self.parts[k][1] for k in rest], dtype=np.float64)
+        counts = np.array([parts[k][1] for k in rest], dtype=np.float64)
         upto = np.cumsum(counts)
         stratum = np.minimum((upto - 0.5 * counts) * (_STRATA / upto[-1]), _STRATA - 1).astype(int)
-        chosen = [(int(k), float(self.parts[k][1])) for k in strong]
+        chosen = [(int(k), float(parts[k][1])) for k in strong]
         for here in np.unique(stratum):
             at = np.flatnonzero(stratum == here)
             chosen.append((int(rest[at[len(at) // 2]]), float(counts[at].sum())))
-        bundle = Bundle([(self.parts[k][0], count) for k, count in chosen])
+        bundle = Bundle([(parts[k][0], count) for k, count in chosen])
         return bundle, frozenset(k for k, _ in chosen)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the cumulants of the parts; with many parts, of a sample."""
         if len(self.parts) < LEAST:
             return spectra.power_cumulants([(part.cumulants(tilt), n) for part, n in self.parts])
+        if (rough := self.between(_ROUGH)) is not None:
+            return rough.cumulants(tilt)
         found = self._sample[0].cumulants(tilt)
         return spectra.power_cumulants([(part, count) for _, part, count in found])
 
@@ -196,6 +356,45 @@ class ComposedMoments(Moments):
             found = self._bundle.decay(tilt, heights, fine, self._sample[1])
         bound = spectra.power_decay(found)
         return bound.of_all() if len(self.parts) >= LEAST and self._bundle.keeps_atoms else bound
+
+
+class RepresentedMoments(Moments):
+    """Products of moments in which a few members represent each large family.
+
+    Args:
+        families: the large families.
+        others: the moments of all other rounds; None if there are none.
+    """
+
+    def __init__(self, families: Sequence[FamilyRounds], others: Moments | None) -> None:
+        self._families, self._others = families, others
+
+    def log_moment(self, order: float) -> Up:
+        """Return an upper bound on the log-moment, above order 1."""
+        if order <= 1.0:
+            return super().log_moment(order)
+        found = [value for one in self._families for value in one.log_moments(order - 1.0)]
+        rest = 0.0 if self._others is None else self._others.log_moment(order)
+        return Up(math.fsum([*found, rest]))
+
+    def spectrum(self, line: Contour) -> Spectrum:
+        """Return the moments of the dominating law, with their distance to those of the run."""
+        found = [(one.spectrum, one.count) for each in self._families for one in each.spectra(line)]
+        rest = [] if self._others is None else [(self._others.spectrum(line), 1.0)]
+        return spectra.power([*found, *rest])
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the sums of the cumulants of the members, each with its number of rounds."""
+        found = [one for each in self._families for one in each.cumulants(tilt)]
+        rest = [] if self._others is None else [(self._others.cumulants(tilt), 1.0)]
+        return spectra.power_cumulants([*found, *rest])
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return bounds for the run and for the law that dominates it."""
+        found = [each.decay(tilt, heights) for each in self._families]
+        if self._others is not None:
+            found.append((self._others.decay(tilt, heights, fine), 1.0))
+        return spectra.power_decay(found).of_all()
 
 
 def spread(curve: Curve) -> float:
@@ -281,9 +480,13 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     Returns:
         The composed curve; ``IDENTITY`` for no parts at all.
     """
+    given = list(parts)
+    # A composition that ran once is itself.
+    if len(given) == 1 and given[0][1] == 1 and is_composed(given[0][0]):
+        return given[0][0]
     counts: dict[Curve, int] = {}
     length = 0.0
-    for part, count in _flat(parts):
+    for part, count in _flat(given):
         if (mu := gaussian_shift(part)) is not None:
             # Gaussian rounds add up to a single one, exactly.
             length = math.hypot(length, math.sqrt(count) * mu)

@@ -12,7 +12,9 @@ from scipy.special import gammaln, logsumexp
 
 from ...registry import registered
 from ...rounding import TENS, Up, lowered, raised
+from ..moments.families import Family
 from ..moments.moments import Labelled, Moments, PairMoments
+from ..moments.sampled_gaussians import SampledGaussians
 from . import lattice as lattices
 from . import max_loss as max_losses
 from .components import Components, Order, Trimmed, UnitDraws, gaussian_shift, trim
@@ -123,6 +125,11 @@ class SampledMoments(PairMoments):
     def _sampled(self) -> Labelled:
         labelled = self._inner.moments().pairs()
         return tuple((weight, pair.sampled(self._q)) for weight, pair in labelled)
+
+    def place(self) -> tuple[Family, float] | None:
+        """Return the family of the samples of Gaussian pairs, and mu."""
+        shift = gaussian_shift(self._inner)
+        return None if not shift else (SampledGaussians(self._q), shift)
 
     def log_moment(self, order: float) -> Up:
         """Return log E_Q (1 - q + q e^L)^order, by exact quadrature if the inner curve has one.

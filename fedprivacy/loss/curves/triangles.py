@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from ...registry import registered
-from .components import Components, UnitDraws, parts_of
+from .components import Components, UnitDraws, different_in, parts_of
 from .curve import Curve
 from .fold import Fold
 from .gaussian import MOST_EXPONENT, GaussianMix, Gdp, less_scaled, solve_quadratic
@@ -74,12 +75,12 @@ class Triangles(Fold):
                 "pair, or one and the pair of a unit that gives way"
             )
 
-    @property
+    @functools.cached_property
     def _sample(self) -> Curve:
         """The half that is a sampled Gaussian pair."""
         return self.up if _sampled_draws(self.up) is not None else self.down
 
-    @property
+    @functools.cached_property
     def _draws(self) -> UnitDraws | None:
         return _sampled_draws(self._sample)
 
@@ -131,7 +132,8 @@ def _sampled_draws(half: Curve) -> UnitDraws | None:
 
 def triangles(curve: Curve) -> tuple[Triangles, int] | None:
     """Return (round, number of runs) if a curve consists of only one round of triangles."""
-    parts = parts_of(curve)
-    one, rounds = parts[0]
-    family = one.components().adaptive if len(parts) == 1 else None
+    if different_in(curve) > 1:
+        return None
+    one, rounds = parts_of(curve)[0]
+    family = one.components().adaptive
     return None if family is None else (family, rounds)

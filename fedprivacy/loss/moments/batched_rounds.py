@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...rounding import TENS
 from ..clock import check_deadline
-from . import gaussian_rules, staircase
+from . import families, gaussian_rules, staircase
 from .batched_gaussians import Folds, enough, stackable
 from .contour import Array, Contour, PerRow
 from .mixtures import Columns, columns
@@ -163,6 +163,108 @@ class Bundle:
                 known[1].extend(rows if len(at) <= _ROWS else [_total(rows)])
             self._known = known
         return known[1]
+
+
+Places = dict[families.Family, tuple[Array, Array]]
+"""Shifts and numbers of runs of the rounds of every family."""
+
+
+def places_of(parts: Sequence[tuple[Moments, float]]) -> tuple[Places, list[int]]:
+    """Return the large families of some parts, and the indices of the parts that are in none."""
+    members: dict[families.Family | None, list[int]] = {}
+    found = [part.place() for part, _ in parts] if len(parts) >= families.LEAST else []
+    for k, place in enumerate(found):
+        members.setdefault(None if place is None else place[0], []).append(k)
+    large: Places = {}
+    for family, rows in members.items():
+        if family is not None and len(rows) >= families.LEAST:
+            shifts = np.array([place[1] for k in rows if (place := found[k]) is not None])
+            large[family] = shifts, np.array([parts[k][1] for k in rows], dtype=np.float64)
+    alone = [k for family, rows in members.items() if family not in large for k in rows]
+    return large, alone if found else list(range(len(parts)))
+
+
+def represented(places: Places, step: float) -> list[FamilyRounds]:
+    """Return every family by its members; none if one would need too many of them.
+
+    Args:
+        places: the families.
+        step: distance of the members.
+    """
+    grids = [(one, families.Grid.of(*at, one.bend, step)) for one, at in places.items()]
+    found = [FamilyRounds(one, grid) for one, grid in grids if grid is not None]
+    return found if len(found) == len(grids) else []
+
+
+class FamilyRounds:
+    """Many rounds of one family, represented by some of its members; see ``families``.
+
+    Args:
+        family: the family.
+        grid: its members, and the rounds between them.
+    """
+
+    def __init__(self, family: families.Family, grid: families.Grid) -> None:
+        self._rounds = families.FamilyMixtures(family, grid)
+        self._weights = grid.weights
+        made = [family.moments(shift) for shift in grid.shifts.tolist()]
+        self._members = Bundle(list(zip(made, self._weights.tolist(), strict=True)))
+
+    def _known(self, line: Contour) -> families.MemberValues:
+        found = ((one.at, one.spectrum) for one in self._members.spectra(line))
+        return families.MemberValues.of(len(self._weights), line.size, found)
+
+    def spectra(self, line: Contour) -> Iterator[Together]:
+        """Yield the moments of all rounds on a line.
+
+        Raises:
+            NoMoments: some member has none, or they would cost too much.
+        """
+        count = self._rounds.grid.cells.number
+        for rows, spectrum in self._rounds.spectra(self._known(line), line):
+            yield Together(rows, spectrum, count[rows, None])
+
+    def cumulants(self, tilt: float) -> list[tuple[Cumulants, PerRow]]:
+        """Return the members' cumulants to a few digits, and the rounds that each stands for."""
+        return [(found, self._weights[at]) for at, found, _ in self._members.cumulants(tilt)]
+
+    def log_moments(self, tilt: float) -> list[float]:
+        """Return upper bounds on the log-moments of all rounds, in groups.
+
+        Raises:
+            NoMoments: some member has none, or they would cost too much.
+        """
+        line = Contour(tilt, 0.0, 1)
+        return self._rounds.log_moments(self._known(line), line)
+
+    def decay(self, tilt: float, heights: Array) -> tuple[Decay, PerRow]:
+        """Return a bound for the product of all rounds, and 1.
+
+        Args:
+            tilt: above 0.
+            heights: increasing, shape ``(n,)``.
+
+        Raises:
+            NoMoments: some member has none, or they would cost too much.
+        """
+        if self._fall is None or self._fall[0] != tilt:
+            self._fall = tilt, self._falling(Contour(tilt, 0.0, 1))
+        return self._fall[1].decay(heights)
+
+    _fall: tuple[float, _Falling] | None = None
+
+    def _falling(self, here: Contour) -> _Falling:
+        known, rows = self._known(here), []
+        count, left = self._rounds.grid.cells.number, self._rounds.grid.cells.left
+        for at, mixed in self._rounds.mixtures(known, here):
+            # The right member is the largest round of the cell.
+            unit = known.log_size[left[at] + 1]
+            most = np.exp(self._rounds.most(mixed) - unit)
+            largest = np.abs(known.values[left[at] + 1]) + known.error[left[at] + 1]
+            mass, width = self._rounds.slabs(at, here.tilt, unit)
+            share = most / np.maximum(largest, most)
+            rows.append(_Falling(unit, most, count[at, None], mass * share, width))
+        return _total(rows)
 
 
 @dataclass(frozen=True, eq=False)

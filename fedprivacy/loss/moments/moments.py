@@ -19,6 +19,7 @@ from .gaussian_rules import GaussianPair
 from .spectrum import Cumulants, Decay, Leaf, Spectrum
 
 if TYPE_CHECKING:
+    from .families import Family
     from .truncated_moments import Part
 
 Labelled = tuple[tuple[float, Leaf], ...]
@@ -94,6 +95,19 @@ class Moments:
         """Return the single Gaussian pair of the law, if its rule gives all moments."""
         return None
 
+    def place(self) -> tuple[Family, float] | None:
+        """Return the family of the law, and its shift within the family, if it has one."""
+        return None
+
+    def between(self, step: float) -> Moments | None:
+        """Return moments in less time, of a law that dominates; None if there are none.
+
+        Args:
+            step: distance of the members that represent each family; see ``families``.
+        """
+        del step
+        return None
+
 
 class PairMoments(Moments):
     """Moments that are integrals over pairs.
@@ -167,6 +181,11 @@ class SwappedMoments(PairMoments):
     def log_moment(self, order: float) -> Up:
         """Return the moment of (P, Q) at 1 - order."""
         return self._inner.log_moment(1.0 - order)
+
+    def place(self) -> tuple[Family, float] | None:
+        """Return the swapped family."""
+        found = self._inner.place()
+        return None if found is None else (found[0].swap(), found[1])
 
 
 class MomentBounds(Moments):

@@ -54,6 +54,8 @@ class Spectrum:
         error: bound on the error of the values, shape ``(size,)``.
         atom: mass at loss 0 within the values. Without it, ``error`` bounds their error too.
         near: ``A(s) - 1``, more accurate; None if not known.
+        excess: if given, the values and ``error`` are those of a law that dominates. It bounds the
+            further distance to A, in units of the values.
     """
 
     tilt: float
@@ -62,6 +64,7 @@ class Spectrum:
     error: Array
     atom: float = 0.0
     near: Near | None = None
+    excess: Array | None = None
 
     def logs(self) -> tuple[Complex, Array]:
         """Return the logs of the values, and a bound on their rounding."""
@@ -329,7 +332,7 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
     factors = sum(len(np.atleast_2d(part.values)) for part, _ in parts)
     log_power = np.zeros(shape, dtype=np.complex128)
     log_most, phase, off = np.zeros(shape), np.full(shape, FEW), 0.0
-    grown = np.zeros(shape)
+    grown, beyond = np.zeros(shape), np.zeros(shape)
     for part, count in parts:
         log_value, off_log = part.logs()
         log_size += float(np.sum(count * part.log_size))
@@ -337,6 +340,9 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
         log_power = log_power + _over_rows(count * log_value)
         log_most = log_most + _over_rows(count * np.log(np.abs(part.values) + part.error))
         grown = grown + _over_rows(count * part.growth())
+        if part.excess is not None:
+            size = np.maximum(np.abs(part.values), 1e-300)
+            beyond = beyond + _over_rows(count * np.log1p(part.excess / size))
         turn = off_log + (2.0 + factors) * FEW * np.abs(log_value)
         phase = phase + _over_rows(count * turn)
         log_atom += count * math.log(part.atom) if part.atom > 0 else -math.inf
@@ -346,10 +352,17 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
     atom = math.exp(log_atom)
     if atom > 0:
         off += atom * sum(count * 2.0 * float(part.error[0]) / part.atom for part, count in parts)
+
     # prod (|F| + |e|)^c - prod |F|^c = most (1 - e^-grown), without a difference of large numbers.
-    most = np.exp(log_most)
-    error = -1.001 * most * np.expm1(-grown) + most * np.minimum(2.0 * phase, 3.0) + off
-    return Spectrum(parts[0][0].tilt, log_size, np.exp(log_power), error, atom)
+    def within(log_most: Array, grown: Array) -> Array:
+        most = np.exp(np.minimum(log_most, 600.0))
+        error = -1.001 * most * np.expm1(-grown) + most * np.minimum(2.0 * phase, 3.0) + off
+        return np.asarray(error)
+
+    error, excess = within(log_most, grown), None
+    if beyond.any():
+        excess = np.maximum(within(log_most + beyond, grown + beyond) - error, 0.0)
+    return Spectrum(parts[0][0].tilt, log_size, np.exp(log_power), error, atom, excess=excess)
 
 
 def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:

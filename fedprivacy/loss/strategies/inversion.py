@@ -34,6 +34,12 @@ _DEPTH = 27.0
 _MAX_POINTS = 1 << 14
 _CHEAP_POINTS = 1024
 _TRIES = 12
+_STEP, _USUAL = 0.014, 1e-3
+"""First distance of the members of a family, for this tolerance."""
+_LONGEST = 0.03
+"""Largest such distance."""
+_AIM = 0.5
+"""Share of the tolerance that a finer family is made for."""
 _ROUGHLY = 0.9
 """A bound whose log is above this share of log delta cannot suffice, even if that log is rough."""
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
@@ -88,6 +94,9 @@ class Inversion:
         # A dot product rounds once per term, and the factors of a term about thirty times.
         rounding = 3 * UNIT * (30.0 + len(s)) * float(size.sum())
         self._error = 1.001 * (float(weight @ spectrum.error) + beyond + rounding)
+        # If a dominating law is inverted, the lower end is further below.
+        excess = spectrum.excess
+        self._excess = 0.0 if excess is None else 1.001 * float(weight @ excess)
         # The error of cos and sin is the rounding of x v, which grows with the height.
         self._turning = 4 * UNIT * float(size @ line.heights())
 
@@ -105,7 +114,7 @@ class Inversion:
         error = (self._error + self._turning * np.abs(x)) * (1.0 + slack) + slack * np.abs(total)
         # Images come from profiles and are positive. The sum exceeds delta by the images, so only
         # the lower end is corrected.
-        low, high = total - error - self._images(x), total + error
+        low, high = total - error - self._images(x) - 1.1 * self._excess, total + error
         # A tenth is far more than any slack in use. Beyond it the first-order bound is not valid.
         usable = (slack < 0.1) & np.isfinite(high)
         scale = np.exp(np.clip(exponent, -690.0, 690.0))
@@ -203,13 +212,23 @@ def _cumulants(moments: Moments, tilt: float) -> Cumulants:
 
 
 @functools.lru_cache(maxsize=8)
-def invert(curve: Curve, x: float, log_delta: float, near: Chernoff | None = None) -> Inversion:
+def invert(
+    curve: Curve, x: float, log_delta: float, near: Chernoff | None = None, step: float = 0.0
+) -> Inversion:
     """Return the inversion for epsilons near ``x``, where delta is about ``e^log_delta``.
+
+    Args:
+        curve: one orientation.
+        x: an epsilon.
+        log_delta: log of delta there.
+        near: ``chernoff`` at a smaller depth, if known.
+        step: see ``Moments.between``; 0 for the curve's own moments.
 
     Raises:
         NoMoments: the curve has no moments there, or too many points would be needed.
     """
-    return invert_moments(curve.moments(), x, _DEPTH - log_delta, _MAX_POINTS, near=near)
+    moments = (curve.moments().between(step) if step else None) or curve.moments()
+    return invert_moments(moments, x, _DEPTH - log_delta, _MAX_POINTS, near=near)
 
 
 def invert_moments(
@@ -344,11 +363,28 @@ def epsilon_interval(
     # 1960). So the wanted epsilon is smaller by the log of that factor over the tilt.
     x = max(found.reach - math.log1p(_SQRT_2PI * found.tilt * spread) / found.tilt, 0.0)
 
+    best = Down(0.0), Up(math.inf)
+    step = min(_STEP * math.sqrt(tolerance / _USUAL), _LONGEST)
+    while step and curve.moments().between(step) is not None:
+        try:
+            inverted = invert(curve, x, log_delta, found, step)
+        except NoMoments:
+            break
+        best = _meet(best, _around(inverted, delta, x, slack))
+        width = best[1] - best[0]
+        if width <= tolerance:
+            return best
+        # The width falls with the square of the step.
+        finer = step * math.sqrt(_AIM * tolerance / width) if math.isfinite(width) else 0.0
+        # A far centre makes the interval wide, too.
+        x = 0.5 * (best[0] + best[1]) if math.isfinite(width) else x
+        step = finer if finer < 0.9 * step else 0.0
+
     def near(x: float, slope: float) -> Inverted:
         del slope
         return invert(curve, x, log_delta, found)
 
-    return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
+    return _meet(best, close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack))
 
 
 def close_in(
@@ -471,6 +507,7 @@ def _bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> boo
     """Return whether one moment shows that delta suffices."""
     if not 0.0 < tilt < 1e12:
         return False
+    moments = moments.between(_STEP) or moments
     try:
         log_moment = float(moments.spectrum(Contour(tilt, 0.0, 1)).log_moment)
     except NoMoments:

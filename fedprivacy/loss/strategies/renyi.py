@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from ...rounding import FEW, Up, rounded_up
 from ..curves.between import one_side, readings
-from ..curves.components import parts_of, trim
+from ..curves.components import different_in, trim
 from ..curves.curve import Curve
 from ..curves.lattice import Side
 from ..moments.contour import NoMoments
@@ -120,7 +120,7 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[Up, float]:
         mean_loss = float(moments.cumulants(_TINY).mean)
         order = _best_order(likely)
         expected = likely(order)
-        shares = (1.0,) if len(parts_of(curve)) > _MANY else _NEAR
+        shares = (1.0,) if different_in(curve) > _MANY else _NEAR
         near = [1.0 + share * (order - 1.0) for share in shares]
         found = min((certified(order), order) for order in near)
         # Where no quadrature reaches, the certified moment is a rough bound, and another order may

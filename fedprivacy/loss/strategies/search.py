@@ -107,9 +107,9 @@ class Inverting:
         curve = question.curve
         if not self.split:
             return None if curve.support().exact else 5e-3
-        rounds = curve.components().rounds
-        if not 0 < len(rounds) < tail_splitting.MOST_TERMS:
+        if not 0 < curve.components().different < tail_splitting.MOST_TERMS:
             return None
+        rounds = curve.components().rounds
         if count_of(curve) > _FEW and _jumps_alike(curve):
             return 0.05
         return 0.12 if all(tail_splitting.uncut(part) for part, _ in rounds) else 0.2
@@ -257,13 +257,12 @@ class CoarseLattice:
         curve = question.curve
         if not is_composed(curve) or not (question.floor > 0.0 or question.ceiling < math.inf):
             return None
-        rounds = curve.components().rounds
-        short = count_of(curve) <= _SHORT and len(rounds) <= _KINDS
+        short = count_of(curve) <= _SHORT and curve.components().different <= _KINDS
         # A lattice of large losses has many points.
         compared = max(level for level in (question.floor, question.ceiling) if level < math.inf)
         if not short or compared > _SMALLEST * Lattices.first_step(question):
             return None
-        if all(one.moments().part() is None for one, _ in rounds):
+        if all(one.moments().part() is None for one, _ in curve.components().rounds):
             return None
         return 4e-3
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..curves.components import count_of, is_composed, parts_of
+from ..curves.components import count_of, is_composed, parts_of, shapes_of
 from ..curves.curve import Curve
 from ..curves.gaussian import Gdp
 from ..curves.lattice import Side
@@ -73,7 +73,7 @@ def crude(curve: Curve) -> Gdp | None:
     if not is_composed(curve) or not math.isfinite(cover := curve.support().cover):
         return None
     mean = 0.0
-    for part, count in parts_of(curve):
+    for part, count in shapes_of(curve):
         mean += count * _distance(part)
     return Gdp(cover) if mean >= _MOST_OF_MANY else None
 

@@ -17,7 +17,7 @@ from scipy.special import gammaln
 
 from ...rounding import FEW, UNIT, Down, Up
 from ..clock import check_deadline
-from ..curves.components import is_composed, parts_of
+from ..curves.components import different_in, is_composed, parts_of
 from ..curves.curve import Curve
 from ..curves.discrete import Atoms
 from ..curves.lattice import Array, Side
@@ -31,9 +31,9 @@ _HALVINGS = 100
 
 def serves(curve: Curve) -> bool:
     """Return whether a run has one kind of round, and this has two losses in both laws."""
-    if not is_composed(curve) or len(parts := parts_of(curve)) > 1:
+    if not is_composed(curve) or different_in(curve) > 1:
         return False
-    one, rounds = parts[0]
+    one, rounds = parts_of(curve)[0]
     return rounds <= MOST_ROUNDS and _two(one) is not None
 
 

@@ -1,0 +1,100 @@
+"""Runs of many rounds that differ only in their noise: all losses follow from one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..loss import Gdp, Sampled
+from ..loss.curves.schedules import sampled_gaussians
+from ..loss.moments.families import LEAST
+from ..privacy_loss import PrivacyLoss, Public, in_words
+from ..registry import KINDS
+from ..relations import Facts
+
+if TYPE_CHECKING:
+    from .base import Mechanism, Run
+
+
+class NoiseSchedule(NamedTuple):
+    """Rounds of one Gaussian sum under one scheme, with a noise multiplier each.
+
+    Args:
+        rounds: the rounds.
+        multipliers: their noise multipliers, shape ``(n,)``.
+        counts: their numbers of runs, shape ``(n,)``.
+    """
+
+    rounds: list[Any]
+    multipliers: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    def loss(self, facts: Facts) -> PrivacyLoss | None:
+        """Return the composed loss; None if the first round's loss is no sampled Gaussian pair."""
+        first = self.rounds[0]
+        one: PrivacyLoss = first.privacy_loss(facts.adjacency, facts.observer)
+        rate, moves = first.scheme.rate, facts.adjacency.moves
+        if not 0.0 < rate < 1.0 or one.witness is None or one.tv_error:
+            return None
+        alone = Sampled(Gdp(moves / float(self.multipliers[0])), rate)
+        known = one.witness._replace(curve=alone, alone=False, free=True)
+        if one.curve != alone or one.witness != known:
+            return None
+        curve = sampled_gaussians(rate, moves / self.multipliers, self.counts)
+        witness = one.witness._replace(curve=curve)
+        return replace(one, curve=curve, witness=witness, public=self._public(one.public))
+
+    def _public(self, first: Public) -> Public:
+        """Return the first round's public numbers with the values of all rounds."""
+        inner = [one.inner for one in self.rounds]
+        names = {field.name.replace("_", " "): field.name for field in fields(inner[0])}
+        found = []
+        for name, values in first:
+            if values and name in names:
+                every = dict.fromkeys(getattr(one, names[name]) for one in inner)
+                text = [in_words({name: value})[0][1] for value in every]
+                values = tuple(dict.fromkeys(word for words in text for word in words))
+            found.append((name, values))
+        return tuple(found)
+
+
+def schedule_of(run: Run) -> NoiseSchedule | None:
+    """Return the parts of a run as a schedule; None if they are few or differ in more than noise.
+
+    The answer is kept: one question looks at a run several times.
+    """
+    known: NoiseSchedule | None
+    try:
+        known = run._schedule
+    except AttributeError:
+        known = _found(run.parts) if len(run.parts) >= LEAST else None
+        object.__setattr__(run, "_schedule", known)
+    return known
+
+
+def _found(parts: Sequence[tuple[Mechanism, int]]) -> NoiseSchedule | None:
+    first: Any = parts[0][0]
+    sampled = type(first)
+    if KINDS.get("SampledMechanism") is not sampled:
+        return None
+    inner, scheme = first.inner, first.scheme
+    kind, unit = type(inner), first.protects
+    # A subclass may have another loss, so only the class's own word counts.
+    name = vars(kind).get("scaled_by")
+    if name is None or type(scheme).__hash__ is None:
+        return None
+    rounds: list[Any] = [part for part, _ in parts]
+    if not all(type(one) is sampled and type(one.inner) is kind for one in rounds):
+        return None
+    if not all(one.scheme is scheme or one.scheme == scheme for one in rounds):
+        return None
+    if any(one.inner.unit is not inner.unit and one.protects != unit for one in rounds):
+        return None
+    multipliers = np.array([getattr(one.inner, name) for one in rounds], dtype=np.float64)
+    return NoiseSchedule(
+        rounds, multipliers, np.array([count for _, count in parts], dtype=np.int64)
+    )
