@@ -7,7 +7,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import advanced
-from fedprivacy.loss import Side, orientations
+from fedprivacy.loss import Gdp, Sampled, Side, orientations
 from fedprivacy.loss.curves.components import parts_of
 from fedprivacy.loss.strategies import direct
 
@@ -77,3 +77,20 @@ def test_an_epsilon_near_a_wrong_guess_is_the_same():
     known = direct.epsilon(curve, 1e-5, Side.UP)
     for guess in (known, 0.95 * known, 3.0 * known, 0.01 * known, 0.0, -1.0, math.inf, math.nan):
         assert direct.epsilon(curve, 1e-5, Side.UP, guess) == pytest.approx(known, rel=1e-13)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("q, delta", [(0.01, 1e-8), (0.3, 1e-4), (0.9, 1e-12), (0.001, 1e-3)])
+def test_guesses_from_a_few_pairs_change_no_epsilon(q, delta, swapped):
+    mu = np.linspace(0.3, 2.5, 150)[np.random.default_rng(1).permutation(150)]
+    chance, target = np.full(150, q), np.full(150, delta)
+    found = direct.sampled_gaussian_epsilons(chance, mu, target, swapped)
+    # Fewer pairs at a time are searched without guesses.
+    parts = [direct.sampled_gaussian_epsilons(chance[:50], one, target[:50], swapped)
+             for one in mu.reshape(3, 50)]  # fmt: skip
+    # Where the profile is nearly flat its rounding decides.
+    assert found == pytest.approx(np.concatenate(parts), rel=1e-6)
+    curves = [Sampled(Gdp(float(m)), q) for m in mu[:5]]
+    for curve, epsilon in zip(curves, found, strict=False):
+        turned = curve.swap() if swapped else curve
+        assert direct.delta(turned, np.array([epsilon]), Side.UP)[0] <= delta * (1 + 1e-12)

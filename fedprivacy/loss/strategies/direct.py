@@ -38,6 +38,10 @@ _EIGHTHS, _BESIDE = np.linspace(0.0, 1.0, 9), np.geomspace(1e-10, 0.1, 6)
 _CLOSE = 1e-13
 """Grids for many curves at a time, the same distances, and the relative width that ends a search.
 """
+_GUESSED, _GUESSES = 128, 33
+"""From this number of pairs on, this number of them gives guesses for all."""
+_NEAR = np.array([0.5, 0.98, 0.999, 1.0 - 1e-4, 1.0 + 1e-4, 1.001, 1.02, 2.0])
+"""Multiples of a guess that are tried first."""
 
 
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
@@ -133,15 +137,27 @@ def sampled_gaussian_epsilons(q: Array, mu: Array, target: Array, swapped: bool)
         target: the deltas, shape (n,).
         swapped: whether the pair is (absent, present).
     """
-    q, mu = q[:, None], mu[:, None]
 
-    def deltas(at: Array) -> Array:
-        tails = sampled_gaussian_tails(q, mu, -at if swapped else at)
-        if swapped:
-            tails = Tails(tails.q_below, tails.p_below, tails.q_above, tails.p_above)
-        return _delta(tails, at, Side.UP)
+    def asked(rows: slice | NDArray[np.intp], near: Array | None = None) -> Array:
+        chance, shift = q[rows, None], mu[rows, None]
 
-    return _epsilons(deltas, target[:, None])
+        def deltas(at: Array) -> Array:
+            tails = sampled_gaussian_tails(chance, shift, -at if swapped else at)
+            if swapped:
+                tails = Tails(tails.q_below, tails.p_below, tails.q_above, tails.p_above)
+            return _delta(tails, at, Side.UP)
+
+        return _epsilons(deltas, target[rows, None], near)
+
+    every = slice(None)
+    if len(mu) < _GUESSED or np.ptp(q) > 0.0 or np.ptp(target) > 0.0:
+        return asked(every)
+    # The epsilons of a few shifts give guesses for all others.
+    some = np.argsort(mu)[np.linspace(0, len(mu) - 1, _GUESSES).round().astype(np.intp)]
+    found = asked(some)
+    if not np.all((found > 0.0) & np.isfinite(found)):
+        return asked(every)
+    return asked(every, np.exp(np.interp(np.log(mu), np.log(mu[some]), np.log(found))))
 
 
 def drawn_epsilons(q: Array, mu: Array, target: Array) -> Array:
@@ -156,15 +172,19 @@ def drawn_epsilons(q: Array, mu: Array, target: Array) -> Array:
     return _epsilons(lambda at: _delta(drawn_tails(q, mu, at), at, Side.UP), target[:, None])
 
 
-def _epsilons(deltas: Callable[[Array], Array], target: Array) -> Array:
+def _epsilons(deltas: Callable[[Array], Array], target: Array, near: Array | None = None) -> Array:
     """Return the smallest epsilons found to have a delta of at most the target, shape (n,).
 
     Args:
         deltas: upper bounds of the deltas at epsilons of shape (n, any).
         target: the deltas, shape (n, 1).
+        near: guesses of the epsilons, above 0, shape (n,).
     """
     low, high = np.zeros(target.shape), np.full(target.shape, np.inf)
     points = np.repeat(_WIDELY[None, :], len(target), axis=0)
+    if near is not None:
+        ends = np.repeat([[0.0, _WIDELY[-1]]], len(target), axis=0)
+        points = np.sort(np.hstack([ends, near[:, None] * _NEAR]), axis=1)
     for _ in range(_GRIDS):
         values = deltas(points)
         fits = values <= target
