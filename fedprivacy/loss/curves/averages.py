@@ -344,8 +344,10 @@ def _merge_run(
     size = len(here)
     mass, moved, far, near = kernels
     away = _convolved(own[0], moved, size) + _convolved(own[1], far, size)
-    made.mass[into] += here * _convolved(own[0], mass, size)
-    made.excess[into] += here * away + excess * _convolved(own[0], near, size)
+    masses = _convolved(own[0], mass, size)
+    made.mass[into] += here * masses
+    # A run has one target, so ``near`` is a multiple of ``mass``.
+    made.excess[into] += here * away + excess * (masses * (near[0] / mass[0]))
 
 
 def _convolved(values: Array, kernel: Array, length: int) -> Array:

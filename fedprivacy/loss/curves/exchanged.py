@@ -181,10 +181,13 @@ def _numbers(mu: float, a: float, cell: float, last: int) -> _Numbers:
 def _between(y: Array, mean: float) -> tuple[Array, Array]:
     """Return the masses of a normal law between places and beyond them, and their errors."""
     at = y - mean
-    below, above = np.append(ndtr(at), 1.0), np.append(1.0, ndtr(-at))
-    left = np.append(at, np.inf) <= 0.0
-    mass = np.where(left, np.diff(below, prepend=0.0), -np.diff(above, append=0.0))
-    tail = np.where(left, below, above)
+    # The smaller tail at every place: below places up to the mean, above the others.
+    small, left = ndtr(-np.abs(at)), int(np.count_nonzero(at <= 0.0))
+    above = np.append(small, 0.0)
+    tail = np.append(small[:left], np.append(1.0, small)[left:])
+    # The first cell beyond the mean begins below it.
+    tail[left] = ndtr(-at[left - 1]) if left else 1.0
+    mass = np.append(np.diff(small[:left], prepend=0.0), tail[left:] - above[left:])
     # A tail x stds out has x^2 units of error, and some units of the place y times the density.
     size = 1.0 + np.abs(np.append(at, at[-1])) + np.abs(np.append(y, y[-1]))
     return np.maximum(mass, 0.0), 4.0 * UNIT * size**2 * tail + 1e-300
