@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
 
 from ...registry import registered
-from ...rounding import FEW, FFT, UNIT
+from ...rounding import FEW, FFT, UNIT, rounded_up
 from ..clock import check_deadline
 from ..moments.contour import Complex
 from ..moments.moments import Moments
@@ -31,6 +31,7 @@ from .max_loss import NO_LIMIT
 from .stated import Points, stated_pair
 from .support import Support
 
+Powers = TypeVar("Powers", Array, Complex)
 MU_RANGE = (1e-3, 4.0)
 """Shifts for which the profile is computed; beyond them, grids are poor or too long."""
 MOST_ROUNDS = 1 << 14
@@ -236,9 +237,11 @@ def _positive_part(
     power = _power(spectrum, rounds)
     each = FFT * logs
     # A transform's bin is off by so much; a power has some units for each of its factors.
-    off = rounds * (each + 8.0 * UNIT) * (np.abs(spectrum) + each) ** (rounds - 1)
+    size = np.abs(spectrum) + each
+    most = rounded_up(_power(size, rounds - 1), 4.0 * UNIT * rounds)
+    off = rounds * (each + 8.0 * UNIT) * most
     wrong = math.sqrt(2.0 * float(np.dot(off, off)) / points)
-    wrong += each * 2.0 * float(np.abs(power).sum()) / math.sqrt(points)
+    wrong += each * 2.0 * float(np.dot(most, size)) / math.sqrt(points)
     half = points // 2
     law = np.fft.irfft(power, points)[1:half]
     at = cell * np.arange(1, half, dtype=np.float64)
@@ -247,8 +250,8 @@ def _positive_part(
     return max(found, 0.0) * math.exp(rounds * log_mean) / rounds
 
 
-def _power(values: Complex, exponent: int) -> Complex:
-    """Return a power by repeated squaring."""
+def _power(values: Powers, exponent: int) -> Powers:
+    """Return a power, with an exponent of at least 1, by repeated squaring."""
     found, square = None, values
     while exponent:
         if exponent & 1:
