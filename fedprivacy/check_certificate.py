@@ -35,7 +35,7 @@ from itertools import accumulate, chain, islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flint import acb, acb_mat, arb, arb_poly, ctx, fmpq, fmpz_poly
+from flint import acb, acb_mat, arb, arb_mat, arb_poly, ctx, fmpq, fmpz_poly
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
@@ -50,6 +50,8 @@ FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
 MOST_CELLS_OF_A_PROFILE = 1 << 20
 LEAST_NOISE_INSIDE = 0.55
+ASLANT = (25, 0), (15, 20), (7, 24), (0, 25)  # what others send back and across, in 25ths
+FEW_FULL, MOST_PLANE, RARE_OUTCOMES = 5e-4, 1 << 18, 1e-3
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -397,14 +399,19 @@ def _given_listed(law: Law) -> Law:
 
 def _tail(trials: int, p: arb, k: int) -> arb:
     """Return P(Bin(trials, p) >= k)."""
+    return _sides(trials, p, k)[1]
+
+
+def _sides(trials: int, p: arb, k: int) -> tuple[arb, arb]:
+    """Return P(Bin(trials, p) < k) and P(Bin(trials, p) >= k); the smaller keeps its digits."""
     if k > trials:
-        return arb(0)
+        return arb(1), arb(0)
     if k <= 0 or p == 1:
-        return arb(1)
+        return arb(0), arb(1)
     odds, mean = p / (1 - p), float(trials * p)
     upwards = k > mean
     at = k if upwards else k - 1
-    weight = (_log_choose(trials, at) + at * p.log() + (trials - at) * (1 - p).log()).exp()
+    weight = _mass(trials, p, at)
     first, total = weight, arb(0)
     for _ in range(MOST_TRIALS):
         total += weight
@@ -417,7 +424,12 @@ def _tail(trials: int, p: arb, k: int) -> arb:
             break
     else:
         raise Undecided("a binomial tail")
-    return total if upwards else 1 - total
+    return (1 - total, total) if upwards else (total, 1 - total)
+
+
+def _mass(trials: int, p: arb, k: int) -> arb:
+    """Return P(Bin(trials, p) = k) for p below 1."""
+    return (_log_choose(trials, k) + k * p.log() + (trials - k) * (1 - p).log()).exp()
 
 
 # one round of a sum of Gaussian noise or of noise that a Gaussian dominates
@@ -635,19 +647,22 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     takes = _takes_part(q, n, most)
     trust = "T10" if adjacency != "replace_one" or one.z is None else "T10, T9"
     if adjacency == "add_remove":
-        low, high = _tail(n - 1, q, most), _tail(n, q, most)
+        low, free = _tail(n - 1, q, most), _sides(n, q, most)[0]
+        between = ZERO if q == 1 else q * _mass(n - 1, q, most - 1)
         kept = share * _tail(n, q, most + 1) / low if most < n else q
         parts = [
-            [1 - high, _at_rate(one.near, q)],
+            [free, _at_rate(one.near, q)],
             [low, _at_rate(one.far, kept)],
-            [high - low, _at_rate(one.far, q)],
+            [between, _at_rate(one.far, q)],
         ]
         found = one.known(_mixed(parts), _at_rate(one.near, takes), ZERO, trust)
-        return replace(found, above=(*_who_else(one, q, n, most), *found.above))
+        found = replace(found, above=(*_who_else(one, q, n, most), *found.above))
+        return _among_others(found, one, q, n, most, adjacency, small)
     if adjacency == "zero_out" and not one.absent:
         return one.known(_or_idle(one.near, takes), None, ZERO, "T4")
     filled = _tail(n, q, most)
-    chosen, leaves = share * filled, (1 - q) * (_tail(n - 1, q, most - 1) - _tail(n - 1, q, most))
+    chosen = share * filled
+    leaves = ZERO if q == 1 else (1 - q) * _mass(n - 1, q, most - 1)
     alone = chosen + leaves
     none = filled * (n - most) / n
 
@@ -656,9 +671,56 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
         return _opposite(one, rate) if swap else _at_rate(one.near, rate)
 
     last = at(arb(1)) if q == 1 else at(chosen / alone)
-    parts = [[none, _node("Gdp", mu=arb(0))], [1 - alone - none, at(q)], [alone, last]]
+    parts = [[none, _node("Gdp", mu=arb(0))], [_sides(n - 1, q, most - 1)[0], at(q)], [alone, last]]
     shown = None if adjacency == "replace_one" and one.z is None else at(takes)
-    return one.known(_mixed(parts), shown, ZERO, trust)
+    found = one.known(_mixed(parts), shown, ZERO, trust)
+    if one.z is None:
+        return found
+    free, full = _sides(n - 1, q, most)
+    kept = share * _tail(n, q, most + 1) / full
+    slot = _node("Fold", **_in_a_slot(one, one.z, kept, adjacency))
+    slots = _mixed([[free, at(q)], [full, slot]])
+    found = replace(found, above=([(slots, 1)], *found.above))
+    return _among_others(found, one, q, n, most, adjacency, small)
+
+
+def _in_a_slot(one: Sum, z: arb, q: arb, adjacency: str) -> Tree:
+    """Return both halves of the pair of a cohort of a fixed size."""
+    if adjacency == "replace_one":
+        far = _at_rate(one.far, q)
+        return {"up": far, "down": far}
+    return {"up": _given_way(z, q, arb(1)), "down": _at_rate(one.near, q)}
+
+
+def _among_others(
+    found: Known, one: Sum, q: arb, n: int, most: int, adjacency: str, small: float
+) -> Known:
+    """Return the pairs with those of data sets whose other units send a vector aslant (T10)."""
+    full, rest = _sides(n - 1, q, most)[::-1]
+    if one.z is None or not one.attained or not full > FEW_FULL:
+        return found
+    taken = arb(most) / n * _tail(n, q, most + 1)
+    there = [(taken, 1, most - 1), (full - taken, 0, most)]
+    none = [(full, 0, most)]
+    odds, at = q / (1 - q) if q < 1 else ZERO, most - 1
+    weight = _mass(n - 1, q, at) if q < 1 else ZERO
+    while q < 1:  # the others leave places
+        there += [(q * weight, 1, at), ((1 - q) * weight, 0, at)]
+        none.append((weight, 0, at))
+        rest, step = rest - weight, arb(at) / (odds * (n - at))
+        if at == 0 or (step < 0.5 and weight * step < small / 4):
+            break
+        at, weight = at - 1, weight * step
+        if len(none) > MOST_DRAWN:
+            return found
+    away = {"zero_out": 0, "replace_one": -1}.get(adjacency)
+    gone = none if away is None else [(w, i * away, j) for w, i, j in there]
+    ways = tuple(
+        [(_node("CohortSum", std=one.z, there=there, gone=gone, back=back, across=across), 1)]
+        for back, across in ASLANT
+    )
+    missing = found.missing.max(arb(rest.upper()).max(ZERO))
+    return replace(found, below=(*found.below, *ways), missing=missing)
 
 
 def _who_else(one: Sum, q: arb, n: int, most: int) -> list[Parts]:
@@ -2102,6 +2164,23 @@ class Pair:
         """Return the pair with every piece split where its loss turns from falling to rising."""
         return replace(self, pieces=tuple(part for x in self.pieces for part in _monotone(x)))
 
+    def but_rare(self, count: int) -> Pair:
+        """Return the pair with P's rarest outcomes as one, those of the least losses.
+
+        It is post-processing, for a pair that only bounds from below. A lattice of ``count`` rounds
+        begins at their least loss.
+        """
+        if self.exact or self.pieces or not self.atoms:
+            return self
+        order = sorted(self.atoms, key=lambda one: float(one[0] / one[1]))
+        upto, held = 0, 0.0
+        while upto < len(order) - 1 and held + float(order[upto][0]) < RARE_OUTCOMES / count:
+            held, upto = held + float(order[upto][0]), upto + 1
+        if upto < 2:
+            return self
+        one, two = (sum((x[k] for x in order[:upto]), ZERO) for k in (0, 1))
+        return replace(self, atoms=((one, two), *order[upto:]))
+
     def gains(self) -> Pair:
         """Return the part with P > Q."""
         halves = [
@@ -2317,6 +2396,57 @@ def _opposed(f: Tree) -> Pair:
         return p, q
 
     return _in_cells(2 * means[-1][1] + 12, CELLS, below)
+
+
+def _cohort_sum(f: Tree) -> Pair:
+    """Return cells of a plane where members (w, i, j) have the means (i - back j, across j) / 25.
+
+    Cells of nearly one loss are merged; any would do. See ``_in_cells``.
+    """
+
+    def means(law: list[tuple[arb, int, int]]) -> tuple[list[arb], list[arb]]:
+        unit = 1 / (25 * f["std"])
+        return [(25 * i - f["back"] * j) * unit for _, i, j in law], [
+            f["across"] * j * unit for _, _, j in law
+        ]
+
+    laws = f["there"], f["gone"]
+    places = [means(law) for law in laws]
+    ends = [sorted(float(x) for x in one + other) for one, other in zip(*places, strict=True)]
+    wide = [x[-1] - x[0] + 16 if x[-1] > x[0] else 0.0 for x in ends]
+    line, area = 0.0 in wide, math.prod(w or 1.0 for w in wide)
+    most = 8.0 * CELLS * min(1.0, 8 / len(laws[0]))  # one round is decided to all digits
+    fine = max(most, float(CELLS)) if line else min(16.0, math.sqrt(MOST_PLANE / area))
+    if fine < 8.0 or fine * sum(wide) > MOST_PLANE:
+        raise Undecided("cells of so many cohorts")
+    fine = fine / 4 if f.get("coarse") else fine
+    edges = [
+        [x[0] - 8 + k / fine for k in range(math.ceil(w * fine) + 1)] if w else []
+        for x, w in zip(ends, wide, strict=True)
+    ]
+    found = []
+    for law, at in zip(laws, places, strict=True):
+        _in_time()
+        one, two = (
+            [_masses_of(edge, x) for x in each] for edge, each in zip(edges, at, strict=True)
+        )
+        weighted = [[w * x for x in row] for (w, _, _), row in zip(law, one, strict=True)]
+        found.append((arb_mat(weighted).transpose() * arb_mat(two)).entries())
+    return Pair(_clear(_by_loss(found[0], found[1], 1 << 12 if line else 300)), exact=False)
+
+
+def _by_loss(p: list[arb], q: list[arb], fine: int) -> list[tuple[arb, arb]]:
+    """Return the masses of cells, with cells of nearly one loss together."""
+    rough = [(float(a), float(b)) for a, b in zip(p, q, strict=True)]
+    losses = [math.log(a / b) if a > 1e-40 and b > 1e-40 else 0.0 for a, b in rough]
+    square = sum((a + b) * x * x for (a, b), x in zip(rough, losses, strict=True)) / 2
+    typical = math.sqrt(square) + 1e-9
+    sums: dict[int, tuple[arb, arb]] = {}
+    for a, b, x in zip(p, q, losses, strict=True):
+        at = round(fine * math.asinh(x / typical))
+        one, two = sums.get(at, (ZERO, ZERO))
+        sums[at] = (one + a, two + b)
+    return list(sums.values())
 
 
 def _largest_round(f: Tree) -> Pair:
@@ -3016,6 +3146,7 @@ def _to_power(base: arb_poly, n: int) -> arb_poly:
 
 
 MADE: dict[str, Callable[[Tree], Pair]] = {
+    "CohortSum": _cohort_sum,
     "Opposed": _opposed,
     "LargestRound": _largest_round,
     "Averages": _averages,
@@ -4048,18 +4179,36 @@ def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> 
         for one in islice(product(*plan.ways), MOST_WAYS)
     )
     make = partial(_made, wide=wide, plan=plan, known=known)
+    bound = document["bound"]
     if not plan.above:
-        yield from chain.from_iterable(make(parts) for parts in every if parts)
+        shown = [parts for parts in every if parts]
+        x = _number(bound["lower" if bound["quantity"] == "epsilon" else "given"])
+        if any(tree["type"] == "CohortSum" for parts in shown for tree, _ in parts):
+            shown.sort(key=lambda parts: _promise(make, parts, x), reverse=True)
+        yield from chain.from_iterable(map(make, shown))
         return
     ordered = sorted(every, key=_kind_of_sum)
     yield from chain.from_iterable(make(parts) for parts in ordered if _kind_of_sum(parts) < 2)
     several = (make(parts) for parts in ordered if _kind_of_sum(parts) == 2)
     ways = list(chain.from_iterable(several))
     if len(ways) > 1:  # the most promising first
-        bound = document["bound"]
         x = _number(bound["upper" if bound["quantity"] == "epsilon" else "given"])
-        ways.sort(key=lambda runs: max(run.rough(x) for run in runs))
+        with suppress(Undecided):  # of the time: any order will do
+            ways.sort(key=lambda runs: max(run.rough(x) for run in runs))
     yield from ways
+
+
+def _promise(make: Callable[[Parts], Iterator[list[Run]]], parts: Parts, x: float) -> float:
+    """Return about the log of delta of a way to see a run, in coarse cells; it only orders them."""
+    coarse = [
+        (_node("CohortSum", **tree["fields"], coarse=True), n)
+        if tree["type"] == "CohortSum"
+        else (tree, n)
+        for tree, n in parts
+    ]
+    with suppress(Undecided):
+        return max((run.rough(x) for runs in make(coarse) for run in runs), default=-math.inf)
+    return -math.inf
 
 
 def _kind_of_sum(parts: Parts) -> int:
@@ -4079,9 +4228,12 @@ def _made(parts: Parts, wide: bool, plan: Plan, known: dict[str, list[Run]]) -> 
 
 def _orientations(every: Parts, wide: bool) -> list[Run]:
     pairs = _laws(every)
-    if all(_symmetric(tree) for tree, _ in every):
-        return [Run(pairs, wide)]
-    return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]
+    ways = [pairs]
+    if not all(_symmetric(tree) for tree, _ in every):
+        ways.append([(pair.swap(), n) for pair, n in pairs])
+    if any(tree["type"] == "CohortSum" for tree, _ in every):
+        ways = [[(pair.but_rare(n), n) for pair, n in way] for way in ways]
+    return [Run(way, wide) for way in ways]
 
 
 def _counted(every: Parts) -> Parts:

@@ -469,6 +469,29 @@ def test_pairs_that_a_certificate_does_not_state_are_made(name):
     assert trusts
 
 
+def test_a_round_of_a_cohort_that_is_often_full_is_proved():
+    scheme = fp.TruncatedPoisson(0.3, population=20, largest=3)
+    step = G(noise_multiplier=2.0).sampled(scheme)
+    document = through_json(fp.epsilon(step, delta=1e-5, adjacency="zero_out"))
+    silent = G(noise_multiplier=2.0).sampled(fp.Poisson(scheme.rate))
+    plain = fp.epsilon(silent, delta=1e-5, adjacency="zero_out")
+    assert document["bound"]["lower"] > 1.3 * plain.upper
+    assert proved(document) == ["upper", "lower"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize(("size", "rounds"), [(3, 20), (6, 1), (10, 100)])
+def test_ends_of_cohorts_that_are_often_full_are_proved(size, rounds, adjacency):
+    """Six of the nine lower ends are those of data sets whose others send a vector aslant."""
+    scheme = fp.TruncatedPoisson(0.1, population=60, largest=size)
+    run = G(noise_multiplier=2.0).sampled(scheme) * rounds
+    document = through_json(fp.epsilon(run, delta=1e-5, adjacency=adjacency))
+    assert proved(document) == ["upper", "lower"]
+    document["bound"]["lower"] = 1.02 * document["bound"]["lower"]
+    assert "lower" not in proved(signed(document))
+
+
 def test_a_field_that_is_not_known_is_refused():
     """Several rounds of an epoch were priced as one before the field was known."""
     document = made("allocation")

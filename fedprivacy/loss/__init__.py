@@ -3,6 +3,7 @@
 from .curves.allocation import Allocated
 from .curves.between import Bracketed, LeastOf, MostOf
 from .curves.checks import check_own
+from .curves.cohort_sum import CohortSum
 from .curves.components import Components, kinds
 from .curves.composed import Composed
 from .curves.confined import Confined
@@ -35,6 +36,7 @@ __all__ = [
     "AnyOf",
     "Atoms",
     "Bracketed",
+    "CohortSum",
     "Components",
     "Composed",
     "Confined",

@@ -27,7 +27,7 @@ Interval = tuple[float, float]
 
 _TINY = 1e-300
 _MAX_TERMS = 1 << 20
-_DIGITS = Context(prec=40, Emin=MIN_EMIN, Emax=MAX_EMAX)
+DIGITS = Context(prec=40, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """Decimal precision of the terms of a law: after 1e6 terms, 33 digits are still right."""
 RARE = 1e-30
 """Numbers with at most this total probability are moved to the end of a law, on the safe side."""
@@ -259,6 +259,17 @@ def _law(counts: _Binomial | _Hypergeometric, side: Side) -> Law:
     return tuple(atom for atom in found if atom[0] > 0.0)
 
 
+def listed(trials: int, probability: float) -> list[tuple[int, Decimal]]:
+    """Return numbers of successes and their probabilities, of 40 digits.
+
+    Numbers that are together rarer than ``RARE`` are left out. The variance must be moderate.
+    """
+    if probability == 1.0:
+        return [(trials, Decimal(1))]
+    first, weights = _terms(_Binomial(trials, Fraction(probability)), False)
+    return list(enumerate(weights, start=first))
+
+
 def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Decimal]]:
     """Return the first number that is kept, and the probabilities from it on."""
     least, most = counts.ends
@@ -271,7 +282,7 @@ def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Dec
         at = math.ceil(place) if up else math.floor(place)
         return max(least, min(at, most)), [Decimal(1)]
     mode = counts.mode
-    with localcontext(_DIGITS):
+    with localcontext(DIGITS):
         above = list(_falling(counts.ratio(at) for at in range(mode + 1, most + 1)))
         below = list(_falling(1 / counts.ratio(at) for at in range(mode, least, -1)))
         total = 1 + sum(above) + sum(below)
@@ -300,7 +311,7 @@ def _grouped(first: int, weights: list[Decimal], up: bool) -> list[tuple[float, 
     size = math.ceil(len(weights) / _MOST_ATOMS)
     groups = [weights[at : at + size] for at in range(0, len(weights), size)]
     starts = range(first, first + len(weights), size)
-    with localcontext(_DIGITS):
+    with localcontext(DIGITS):
         return [
             (float(sum(group)), start + len(group) - 1 if up else start)
             for start, group in zip(starts, groups, strict=True)

@@ -11,12 +11,23 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import count, natural, probability, validate_fields
-from ..loss import IDENTITY, Curve, Fold, Gdp, LeastOf, Mix, Side, compose
+from ..loss import (
+    IDENTITY,
+    Curve,
+    Fold,
+    Gdp,
+    LeastOf,
+    Mix,
+    Sampled,
+    Side,
+    compose,
+    given_way,
+)
 from ..loss.curves.components import gaussian_shift
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW
-from . import pairs
+from . import aslant, pairs
 from .binomial import (
     NEVER,
     Interval,
@@ -89,14 +100,18 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
         (low, pairs.sampled(slot, scheme.kept)),
         (high - low, pairs.sampled(either, scheme.probability)),
     )
-    witness = pairs.sampled_zero_out(inner, scheme.surely, observer)
+    witness = _shown(inner, scheme, observer, pairs.ADD)
     labelled = Mix(tuple(part for part in parts if part[0] > 0.0))
     by_others = _by_others(alone, scheme)
     if by_others is None:
         return Pair(labelled, witness)
-    # Where one pair represents both, it is the one of a slot unless the other is nowhere larger.
-    both = (by_others, labelled) if _below(by_others, labelled) else (labelled, by_others)
-    return Pair(LeastOf(both), witness)
+    return Pair(_smaller(labelled, by_others), witness)
+
+
+def _smaller(usual: Curve, other: Curve) -> Curve:
+    """Return both pairs, first the usual one unless the other's profile is nowhere larger."""
+    # Where one pair represents both, it is the first.
+    return LeastOf((other, usual) if _below(other, usual) else (usual, other))
 
 
 def _below(one: Curve, other: Curve) -> bool:
@@ -154,16 +169,70 @@ def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pai
     if not inner.traits.zeroed_is_absent:
         return pairs.unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(pairs.ZERO, observer).curve
-    mixture = scheme.by_room(lambda q: pairs.sampled(curve, q))
-    return Pair(mixture, pairs.sampled_zero_out(inner, scheme.surely, observer))
+    by_room = scheme.by_room(lambda q: pairs.sampled(curve, q))
+    alone = pairs.sampled(curve, scheme.probability)
+    found = _in_slots(by_room, alone, inner, scheme, _given_way)
+    return Pair(found, _shown(inner, scheme, observer, pairs.ZERO))
 
 
 def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
     if make := opposite(inner, observer):
-        return Pair(scheme.by_room(make), make(scheme.surely))
+        shown = _beside(make(scheme.surely), inner, scheme, pairs.SWAP)
+        alone = make(scheme.probability)
+        found = _in_slots(scheme.by_room(make), alone, inner, scheme, _exchanged)
+        return Pair(found, shown)
     loss = pairs.symmetric_replacement(inner, observer)
     curve = scheme.by_room(lambda q: _twice(pairs.sampled(loss.curve, q)))
     return Pair(curve, pairs.sampled_zero_out(inner, scheme.surely, observer))
+
+
+def _in_slots(
+    by_room: Curve,
+    alone: Curve,
+    inner: Lossy,
+    scheme: TruncatedPoisson,
+    slot: Callable[[float, float], Curve],
+) -> Curve:
+    """Return the pair by the places left, and for one Gaussian sum also that of a slot (T10).
+
+    Args:
+        by_room: the pair by the places that the others leave.
+        alone: the pair if they do not fill the cohort.
+        inner: the mechanism.
+        scheme: of the draws.
+        slot: function from multiplier and rate to the pair of a cohort of a fixed size.
+    """
+    z = inner.traits.sum_multiplier
+    if z is None or not scheme.often_full:
+        return by_room
+    return _smaller(by_room, scheme.by_slots(alone, lambda q: slot(z, q)))
+
+
+def _given_way(z: float, q: float) -> Curve:
+    """Return the pair of a unit of a fixed-size cohort that sends C u or 0 (T9)."""
+    return Gdp(1.0 / z) if q == 1.0 else Fold(given_way(z, q), Sampled(Gdp(1.0 / z), q))
+
+
+def _exchanged(z: float, q: float) -> Curve:
+    """Return the pair of a unit of a fixed-size cohort that is replaced (T1)."""
+    return _twice(pairs.sampled(Gdp(2.0 / z), q))
+
+
+def _shown(
+    inner: Lossy, scheme: TruncatedPoisson, observer: Observer, adjacency: Adjacency
+) -> Curve | None:
+    """Return what a unit shows whose contribution appears or vanishes."""
+    plain = pairs.sampled_zero_out(inner, scheme.surely, observer)
+    return None if plain is None else _beside(plain, inner, scheme, adjacency)
+
+
+def _beside(plain: Curve, inner: Lossy, scheme: TruncatedPoisson, adjacency: Adjacency) -> Curve:
+    """Return the pair if all others send 0, beside those that show more if they do not."""
+    z = inner.traits.sum_multiplier
+    if z is None or not scheme.often_full:
+        return plain
+    numbers = (scheme.population - 1, scheme.probability, scheme.largest)
+    return aslant.shown(plain, z, numbers, adjacency)
 
 
 def _twice(curve: Curve) -> Curve:
@@ -176,7 +245,11 @@ _OTHERS = (
     "B)), P(m < B <= M): S(G(2/z), q)); or r = places left by the others: Mix(P(r > 1): S(G(1/z), "
     "q), P(r = 1): S(G(1/z), b), P(r = 0): id)"
 )
-_KEPT = "the same at P(takes part)"
+_SLOTS = (
+    "or m of n-1 others drawn: Mix(P(m < B): {0} at q, P(m >= B): FixedSize's at P(kept | m >= B))"
+)
+_PLANE = "or the sum in a plane, in cells"
+_KEPT = f"the same at P(takes part), {_PLANE}"
 
 
 def _server(adjacency: Adjacency, pair: str, datasets: str) -> Cell:
@@ -188,22 +261,22 @@ _ROWS: Rows = {
     (pairs.AGGREGATE, pairs.ADD): Cell(
         _OTHERS,
         "T10",
-        "S(G(1/z), P(takes part))",
-        pairs.APART,
+        f"S(G(1/z), P(takes part)), {_PLANE}",
+        f"{pairs.APART}, {pairs.ASLANT}",
         _unless_it_never_truncates(pairs.ADD, _add_remove),
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
-        _ROOM.format("S(G(1/z), .)"),
+        f"{_ROOM}; {_SLOTS}".format("S(G(1/z), .)"),
         "T10 (if a zeroed unit equals an absent one; else T4: no amplification)",
         _KEPT,
-        pairs.APART,
+        f"{pairs.APART}, {pairs.ASLANT}",
         _unless_it_never_truncates(pairs.ZERO, _zero_out),
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
-        _ROOM.format("Poisson's replace_one pair"),
+        f"{_ROOM}; {_SLOTS}".format("Poisson's replace_one pair"),
         "T10, T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",
-        "the same at P(takes part) (F(S, S): the zero-out pair)",
-        pairs.EXCHANGED,
+        f"{_KEPT} (F(S, S): the zero-out pair)",
+        f"{pairs.EXCHANGED}, {pairs.ASLANT}",
         _unless_it_never_truncates(pairs.SWAP, _replace),
     ),
     (pairs.SERVER, pairs.ZERO): _server(pairs.ZERO, "G(1/z)", pairs.APART),
@@ -286,6 +359,11 @@ class TruncatedPoisson(TableScheme):
         return add(log_share(self.largest, self.population), too_many)
 
     @property
+    def often_full(self) -> bool:
+        """Whether the others fill the cohort often enough for slots to matter."""
+        return self.truncates and self._log_full[1] >= aslant.RARE
+
+    @property
     def full(self) -> Interval:
         """Probability that the others fill the cohort; low for n - 1 others, high for n others."""
         more = log_tail(self.population, self.probability, self.largest)
@@ -319,6 +397,20 @@ class TruncatedPoisson(TableScheme):
         none = math.exp(filled[0]) * ((n - largest) / n) / _UP**4
         none = min(none, 1.0 - one)
         parts = ((none, IDENTITY), (1.0 - one - none, at(q)), (one, at(_chance(takes, leaves))))
+        return Mix(tuple(part for part in parts if part[0] > 0.0))
+
+    def by_slots(self, alone: Curve, slot: Callable[[float], Curve]) -> Mix:
+        """Return the mixture over the label whether the others fill the cohort (T10).
+
+        Args:
+            alone: the pair if they do not.
+            slot: function from the probability of taking part to the pair of a fixed-size cohort.
+                At the probability of a draw it must dominate ``alone``.
+        """
+        low, high = (math.exp(end) for end in self._log_full)
+        low, high = low / _UP, min(max(high * _UP, _RARE), 1.0)
+        q = self.probability
+        parts = ((1.0 - high, alone), (low, slot(self.kept)), (high - low, slot(q)))
         return Mix(tuple(part for part in parts if part[0] > 0.0))
 
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:

@@ -98,9 +98,12 @@ def test_no_data_sets_lose_more_than_the_pair(adjacency, n, largest, q):
     for case in CASES:
         p, r = pair_of(adjacency, contributions(case, n, generator), largest, q)
         real = both_profiles(p, r)
-        assert (real <= both_claims(loss.curve) + 1e-13).all(), case
+        # Every pair that a run may be answered with dominates.
+        for one in getattr(loss.curve, "curves", (loss.curve,)):
+            assert (real <= both_claims(one) + 1e-13).all(), case
         if case == "alone":
-            assert both_claims(loss.witness.curve) == pytest.approx(real, abs=1e-5)
+            plain = getattr(loss.witness.curve, "curves", (loss.witness.curve,))[-1]
+            assert both_claims(plain) == pytest.approx(real, abs=1e-5)
 
 
 @pytest.mark.parametrize("n, largest, q", [*SETTINGS, (3, 3, 0.6), (2, 2, 1.0), (2, 3, 0.5)])
@@ -182,13 +185,20 @@ def test_the_server_sees_who_takes_part():
 @pytest.mark.parametrize("largest", [1, 2, 5, 8, 20, 40])
 @pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
 def test_a_general_mechanism_gets_the_same_labels(adjacency, largest):
-    """The Gaussian sum as if it were any mechanism: add_remove and zero_out need no more."""
+    """The Gaussian sum as if it were any mechanism: add_remove and zero_out need no more.
+
+    Slots of a fixed-size cohort give zero_out a second pair, for a Gaussian sum only.
+    """
     scheme = TruncatedPoisson(0.2, 40, largest)
     sum_ = fp.Gaussian(noise_multiplier=Z)
     one, general = (m.sampled(scheme).privacy_loss(adjacency).curve for m in (sum_, sum_ * 1))
     assert (both_claims(general) >= both_claims(one) - 1e-15).all()
     if adjacency != "replace_one":
-        assert general == one
+        assert (
+            general in getattr(one, "curves", ())
+            if adjacency == "zero_out" and largest < 20
+            else general == one
+        )
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
