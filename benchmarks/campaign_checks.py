@@ -286,9 +286,11 @@ def _start(problem: Exception) -> str:
 def _certified(loss: PrivacyLoss, bound: Any) -> float:
     """Return the lower end that every account of the curve must respect.
 
-    Moments and tails of stated Renyi divergences do not belong to one pair.
+    Moments and tails of stated Renyi divergences do not belong to one pair. Of several pairs inside
+    a mixture the first has the tails, and any the moments.
     """
-    return bound.lower if "Renyi" in repr(loss.curve) else bound.resolution[0]
+    several = any(name in repr(loss.curve) for name in ("Renyi", "LeastOf"))
+    return bound.lower if several else bound.resolution[0]
 
 
 def _in_time(ask: Callable[[], Any]) -> Callable[[], Any]:
