@@ -344,10 +344,8 @@ def _merge_run(
     size = len(here)
     mass, moved, far, near = kernels
     away = _convolved(own[0], moved, size) + _convolved(own[1], far, size)
-    masses = _convolved(own[0], mass, size)
-    made.mass[into] += here * masses
-    # A run has one target, so ``near`` is a multiple of ``mass``.
-    made.excess[into] += here * away + excess * (masses * (near[0] / mass[0]))
+    made.mass[into] += here * (sums := _convolved(own[0], mass, size))
+    made.excess[into] += here * away + excess * (sums * (near[0] / mass[0]))
 
 
 def _convolved(values: Array, kernel: Array, length: int) -> Array:

@@ -259,7 +259,8 @@ class _Board:
 
     def high(self, mesh: Mesh, known: Interval) -> Up:
         """Return the upper end that the pairs of a mesh give."""
-        step = self.step(0.95 * self.question.off(known, mesh.gap, self.tilt))
+        part = 0.95 if self.one.zeroed else 1.0
+        step = self.step(part * self.question.off(known, mesh.gap, self.tilt))
         window = self.window(step)
         logs = play(self._family(mesh, step), self.rounds, window, Side.UP)
         return self.question.covered(window.losses(), logs)
