@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from ..errors import natural, positive, require, validate_fields
+from ..errors import count, positive, require, validate_fields
 from ..factors import FixedEpochs
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
 from ..rounding import TENS, rounded_up
 from ..sampling.traits import Traits
-from .gradient_descent import DEPENDS_ON
-from .noisy_sgd import CLIPPED, ORDER, SMOOTH, Drawn, NoisySGD, check_draws, largest
+from .gradient_descent import DEPENDS_ON, IN_BALL
+from .noisy_sgd import CLIPPED, DRAWS, ORDER, SMOOTH, Drawn, NoisySGD, check_draws, largest
 from .upload import NoisySteps
 
 _NONEXPANSIVE = (
-    "every client takes unclipped gradient steps on a convex loss with the stated smoothness, for "
-    "all data (the mean over records with one linear output)"
+    "every client takes gradient steps on a convex loss with the stated smoothness, for all data "
+    "(for example the mean over records with one linear output)"
 )
 _LIPSCHITZ = "every client's gradient has a norm of at most gradient_norm at every point"
 _FIXED = "no client changes its cohort, and no cohort has more than denominator clients"
@@ -34,9 +36,9 @@ class HiddenAveraging(NoisySteps):
     """Rounds x <- P(x + s sum_i (x_i - x) / denominator + N(0, noise_std^2)), end only.
 
     x_i is where client i of the round's cohort arrives from x after ``local_steps`` gradient steps,
-    without clipping. P is the projection on a ball, or nothing. The unit is a client, and the start
-    is public. The points between stay secret, also from clients: their data are in one place, or
-    in hardware that hides the points.
+    which no clip norm limits. P is the projection on a ball, or nothing. The unit is a client, and
+    the start is public. The points between stay secret, also from clients: their data are in one
+    place, or in hardware that hides the points.
 
     A round moves no two points apart, and a client moves it by at most ``largest_move`` (T16).
     T17 and T18 then hold as for a ``NoisySGD`` whose records are the clients.
@@ -45,7 +47,7 @@ class HiddenAveraging(NoisySteps):
         local_steps: gradient steps of a client in a round.
         learning_rate: of these steps, at most 2 / ``smoothness``.
         gradient_norm: largest norm of the gradient of any client's loss at any point, above 0. It
-            is a property of the loss: clipping the move of a client moves points apart.
+            is a property of the loss: clipping the move of a client may move points apart.
         smoothness: largest second derivative of any client's loss, above 0.
         server_learning_rate: s, at most ``denominator`` over the size of the largest cohort.
         noise_std: std of the noise of each round on each coordinate, above 0.
@@ -88,12 +90,12 @@ class HiddenAveraging(NoisySteps):
             "denominator",
         )
         validate_fields(self, positive, *above, "noise_std")
-        validate_fields(self, natural, "local_steps", "rounds")
+        validate_fields(self, count, "local_steps", "rounds")
         # Exact arithmetic, as at the end of the range only rounding would decide.
-        room = 2 - Fraction(self.learning_rate) * Fraction(self.smoothness)
-        rule = f"be at most 2 / smoothness = {2.0 / self.smoothness:.6g}"
-        require(room >= 0, "learning_rate", self.learning_rate, rule)
-        validate_fields(self, natural, "population", "dimension", or_none=True)
+        most = 2 / Fraction(self.smoothness)
+        rule = f"be at most 2 / smoothness = {_just_below(most)!r}"
+        require(Fraction(self.learning_rate) <= most, "learning_rate", self.learning_rate, rule)
+        validate_fields(self, count, "population", "dimension", or_none=True)
         check_draws("cohorts", self.cohorts, self.population)
         cohort = largest(self.cohorts, self.denominator, self.population, self.rounds)
         fits = Fraction(self.server_learning_rate) * Fraction(cohort) <= Fraction(self.denominator)
@@ -108,7 +110,12 @@ class HiddenAveraging(NoisySteps):
     @cached_property
     def largest_move(self) -> float:
         """Largest distance from a round's start that a client arrives at, rounded up."""
-        return rounded_up(self.local_steps * self.learning_rate * self.gradient_norm, TENS)
+        # Exact until its end: a factor may underflow.
+        exact = self.local_steps * Fraction(self.learning_rate) * Fraction(self.gradient_norm)
+        fits = sys.float_info.min <= exact <= sys.float_info.max / 2
+        name, rule = "local_steps * learning_rate * gradient_norm", "be a double of full precision"
+        require(fits, name, f"about 1e{_digits(exact)}", rule, "rescale the loss")
+        return rounded_up(float(exact), TENS)
 
     @cached_property
     def as_descent(self) -> NoisySGD:
@@ -154,10 +161,27 @@ class HiddenAveraging(NoisySteps):
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the descent on clients, with the conditions on clients."""
         found = self.as_descent.loss_under(facts)
-        words = {SMOOTH: _NONEXPANSIVE, CLIPPED: _LIPSCHITZ, ORDER: _FIXED}
+        words = {
+            SMOOTH: _NONEXPANSIVE,
+            CLIPPED: _LIPSCHITZ,
+            ORDER: _FIXED,
+            DRAWS: DRAWS.replace("batches", "cohorts"),
+            IN_BALL: IN_BALL.replace("step", "round"),
+        }
         shown = found.witness
         return replace(
             found,
             assumptions=tuple(words.get(each, each) for each in found.assumptions),
             witness=None if shown is None else shown._replace(datasets=_LINEAR),
         )
+
+
+def _just_below(number: Fraction) -> float:
+    """Return the largest double that is at most the number."""
+    found = float(min(number, Fraction(sys.float_info.max)))
+    return math.nextafter(found, 0.0) if Fraction(found) > number else found
+
+
+def _digits(number: Fraction) -> int:
+    """Return the order of magnitude of a number above 0."""
+    return round((number.numerator.bit_length() - number.denominator.bit_length()) * 0.30103)

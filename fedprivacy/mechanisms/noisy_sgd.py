@@ -60,9 +60,12 @@ _CURVED = (
 _APART = "be given if steps may move points apart (convex=False)"
 CLIPPED = "every record's gradient has a norm of at most clip_norm"
 _HIDDEN = "all points before the last one stay secret"
-_DRAWS = "the draws of the batches stay secret"
+_LARGEST = Fraction(sys.float_info.max)
+DRAWS = "the draws of the batches stay secret"
 ORDER = "no record changes its batch, and no batch has more than denominator records"
 _LINEAR = "one record has one gradient everywhere, of norm clip_norm or none; all others have none"
+_OF_THE_SUM = ("noise multiplier", "clip norm", "denominator of the sum")
+"""Public numbers of one sum, which the run states in its own terms."""
 _COUNTED = 2048
 """Most of the last steps whose draws a lower end counts."""
 _CELLS = 1 << 16
@@ -179,15 +182,22 @@ class NoisySGD(NoisySteps):
     @property
     def _move(self) -> float:
         """Largest move of a step by one record."""
-        return self.step_size * self.clip_norm / self.denominator
+        return _within_range(self._exact_move)
+
+    @cached_property
+    def _exact_move(self) -> Fraction:
+        # A product of doubles may underflow.
+        return Fraction(self.step_size) * Fraction(self.clip_norm) / Fraction(self.denominator)
 
     @cached_property
     def multiplier(self) -> float:
         """Noise std of a step over a record's largest move of it."""
         # A smaller product has lost digits.
         fits = sys.float_info.min <= self._move < math.inf
-        found = finite(self.noise_std / self._move if fits else math.inf)
-        require(found > 0.0, "noise over sensitivity", found, "be above 0", "rescale both")
+        ratio = Fraction(self.noise_std) / self._exact_move
+        found = finite(_within_range(ratio) if fits and ratio < _LARGEST else math.inf)
+        fits, rule = found >= sys.float_info.min, f"be at least {sys.float_info.min:.3g}"
+        require(fits, "noise over sensitivity", found, rule, "rescale both")
         return found
 
     @cached_property
@@ -270,7 +280,7 @@ class NoisySGD(NoisySteps):
                 *self._assumed(facts.observer),
                 *(each for each in plain.assumptions if each != SUM_CLIPPED),
             ),
-            public=plain.public,
+            public=tuple(one for one in plain.public if one[0] not in _OF_THE_SUM),
         )
 
     def _witness(self, shown: Callable[[], Curve]) -> Witness | None:
@@ -305,7 +315,7 @@ class NoisySGD(NoisySteps):
         found = [SMOOTH if self.convex else _CURVED, CLIPPED, _HIDDEN]
         # The server sees the draws, and a fixed order has none.
         if observer is not Observer.SERVER and not isinstance(self.batches, FixedEpochs):
-            found.append(_DRAWS)
+            found.append(DRAWS)
         return (*found, *((IN_BALL,) if self.radius is not None else ()))
 
     def _sampled(self, multiplier: float, facts: Facts) -> PrivacyLoss:

@@ -108,7 +108,7 @@ def test_epsilon_stops_growing_with_the_rounds_on_a_ball():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"learning_rate": 2.1}, "learning_rate must be at most 2 / smoothness = 2"),
+        ({"learning_rate": 2.1}, r"learning_rate must be at most 2 / smoothness = 2\.0"),
         (
             {"server_learning_rate": 1.1},
             "server_learning_rate must be at most 1, denominator over the largest cohort, 2",
@@ -120,8 +120,13 @@ def test_epsilon_stops_growing_with_the_rounds_on_a_ball():
         ({"gradient_norm": 0.0}, "gradient_norm"),
         ({"local_steps": 0}, "local_steps"),
         ({"radius": -1.0}, "radius"),
+        ({"rounds": 10**16}, "rounds"),
+        ({"noise_std": 5e-324}, "noise over sensitivity must be at least"),
         ({"population": 0, "cohorts": fp.Poisson(0.1)}, "population"),
-        ({"gradient_norm": 1e308, "learning_rate": 2.0, "local_steps": 10}, "clip_norm"),
+        (
+            {"gradient_norm": 1e308, "learning_rate": 2.0, "local_steps": 10},
+            "be a double of full precision",
+        ),
     ],
 )
 def test_refusals(options, text):
@@ -138,3 +143,21 @@ def test_rescaled_and_recorded_noise():
     assert list(run.noise_ratios(0.1)) == pytest.approx([6.0])
     with pytest.raises(fp.UnsupportedCombination):
         run.sampled(fp.Poisson(0.5))
+
+
+def test_numbers_near_the_end_of_doubles_cost_as_others_do():
+    """Products of these numbers underflow, but the ratio of noise to move is the same."""
+    plain = {"local_steps": 1, "learning_rate": 1.0, "cohorts": fp.FixedSize(1, 3), "rounds": 4}
+    sizes = {"gradient_norm": 7.3, "server_learning_rate": 1.0, "noise_std": 14.6}
+    small = {"gradient_norm": 7.3e-24, "server_learning_rate": 1e-300, "noise_std": 14.6e-24}
+    found = [
+        fp.epsilon(averaging(**plain, **one, denominator=d), delta=1e-5, adjacency="zero_out").upper
+        for one, d in ((sizes, 1.0), (small, 1e-300))
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_the_largest_learning_rate_is_in_the_message():
+    with pytest.raises(fp.ParameterError, match=r"smoothness = 6\.666666666666666,"):
+        averaging(smoothness=0.3, learning_rate=6.7)
+    assert averaging(smoothness=0.3, learning_rate=6.666666666666666)

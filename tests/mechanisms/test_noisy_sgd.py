@@ -324,7 +324,7 @@ def test_extreme_settings_have_a_bound_of_at_most_one(options):
     ("options", "text"),
     [
         ({"denominator": 5e-324}, "be at most 2 / 1\\.79769e"),
-        ({"noise_std": 1e-320, "clip_norm": 1e100}, "be above 0, got .*; rescale both"),
+        ({"noise_std": 1e-320, "clip_norm": 1e100}, "be at least 2.23e-308, got .*; rescale both"),
     ],
 )
 def test_numbers_beyond_all_doubles_are_refused(options, text):

@@ -306,35 +306,46 @@ class LinearLoss(AgentLoss):
     contracts_clipped: ClassVar[bool] = True
     link_smoothness: ClassVar[float]
     """Largest second derivative of the loss in the output."""
-    link_targets: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
-    """Targets for the test of the link: the extreme ones that records may have."""
+    link_targets: ClassVar[tuple[float, ...] | None] = (-1.0, 1.0)
+    """The extreme targets that records may have, for which the link is tested.
+
+    None if no constant depends on the targets; the link is tested for -1 and 1 then.
+    """
 
     def __post_init__(self) -> None:
         non_negative(regularisation=self.regularisation)
         if self.feature_bound is not None:
             positive(feature_bound=self.feature_bound)
+            fits, rule = self.feature_bound <= 1e150, "be at most 1e150"
+            way_out = "rescale the features, since its square overflows"
+            require(fits, "feature_bound", self.feature_bound, rule, way_out)
         self._check_link()
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a new link with the inherited constants of another link."""
         super().__init_subclass__(**options)
-        own, known = vars(cls).keys(), getattr(cls.__base__, "link_smoothness", None)
-        missing = [name for name in ("link_smoothness", "sensitivity") if name not in own]
-        if known is not None and own & {"slope", "bend"} and missing:
+
+        def place(*names: str) -> int:
+            """Return the first class that defines one of the names; a mixin may be before ours."""
+            found = [k for k, one in enumerate(cls.__mro__) if set(names) & vars(one).keys()]
+            return min(found, default=len(cls.__mro__))
+
+        link = place("slope", "bend")
+        missing = [name for name in ("link_smoothness", "sensitivity") if place(name) > link]
+        if any("link_smoothness" in vars(one) for one in cls.__mro__[1:]) and missing:
             rule = f"define its own {' and '.join(missing)}, since its link differs"
             refuse("class", cls.__name__, rule, "sensitivity may return None")
-        if own & {"gradient", "_sum", "prepared"}:
-            if "sensitivity" not in own:
-                cls.sensitivity = AgentLoss.sensitivity  # type: ignore[method-assign]
-            if "contracts_clipped" not in own:
-                cls.contracts_clipped = False
+        sums = place("gradient", "_sum", "prepared")
+        if place("sensitivity") > sums:
+            cls.sensitivity = AgentLoss.sensitivity  # type: ignore[method-assign]
+        if place("contracts_clipped") > sums:
+            cls.contracts_clipped = False
 
     def _check_link(self) -> None:
         """Refuse a link that visibly contradicts its declared properties."""
         outputs = torch.linspace(-40.0, 40.0, 8001, dtype=torch.float64)
-        slopes = torch.stack(
-            [self.slope(outputs, torch.full_like(outputs, b)) for b in self.link_targets]
-        )
+        targets = self.link_targets or (-1.0, 1.0)
+        slopes = torch.stack([self.slope(outputs, torch.full_like(outputs, b)) for b in targets])
         bent = torch.diff(slopes) / torch.diff(outputs)
         name, slack = f"{type(self).__name__}.slope", 1e-9
         least, most = float(bent.min()), float(bent.max())
@@ -413,6 +424,17 @@ class LinearLoss(AgentLoss):
         return self.regularisation, self.link_smoothness * size + self.regularisation
 
 
+def check_targets(loss: AgentLoss, data: AgentData) -> None:
+    """Refuse targets for which the constants of a linear loss are not stated."""
+    if not isinstance(loss, LinearLoss) or loss.link_targets is None:
+        return
+    least, most = min(loss.link_targets), max(loss.link_targets)
+    found = float(data.targets.min()), float(data.targets.max())
+    rule = f"be from {least:g} to {most:g}, for which the loss states its smoothness"
+    way_out = f"scale them, or state {type(loss).__name__}.link_targets"
+    require(least <= found[0] and found[1] <= most, "targets", found, rule, way_out)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Logistic(LinearLoss):
     """Logistic regression on targets -1 and 1: log(1 + exp(-b a.x)) + regularisation |x|^2 / 2.
@@ -455,6 +477,7 @@ class LeastSquares(LinearLoss):
     """
 
     link_smoothness: ClassVar[float] = 1.0
+    link_targets: ClassVar[tuple[float, ...] | None] = None
 
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the output less the target."""

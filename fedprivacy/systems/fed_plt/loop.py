@@ -50,7 +50,7 @@ from ...training.rounds import (
     run_round,
     silent,
 )
-from .agents import AgentData, AgentLoss
+from .agents import AgentData, AgentLoss, check_targets
 from .bounds import Parameters, Solver, find_parameters
 from .proximal import Prox, checked_prox
 from .solvers import GRADIENT_DESCENT, Constants, LocalProblem, LocalSolver, SolverKind
@@ -417,6 +417,7 @@ class FederatedSplitting:
         require(declared, "data.records", data.records, rule)
         dimension, rule = self.loss.dimension(data), f"have dimension {self.dimension}"
         require(dimension == self.dimension, "data", dimension, rule)
+        check_targets(self.loss, data)
         require(data.runs in (None, self.runs), "data.runs", data.runs, f"be {self.runs} or None")
         self._check_books(ledger, budget)
         check_past(state, self.round_mechanism, ledger, budget)

@@ -26,6 +26,7 @@ from ...mechanisms.noisy_sgd import Drawn
 from ...sampling import Poisson
 from ...training.rounds import RoundBudget
 from ..fed_plt.agents import AgentData, AgentLoss, LinearLoss
+from ..fed_plt.solvers import clip_within
 from .hidden import HiddenRun, check_book, check_fixed_order, check_population, check_scale
 
 
@@ -177,6 +178,8 @@ class ProjectedAveraging(HiddenRun):
 
     def _moved(self, point: Tensor, batch: AgentData) -> Tensor:
         ends = point.expand(batch.agents, -1)
+        # A loss within its bound is not clipped. Clipping by record moves no two points apart.
+        clip = clip_within(self._constants[0], self.records)
         for _ in range(self.local_steps):
-            ends = ends - self.learning_rate * self.loss.gradient(ends, batch)
+            ends = ends - self.learning_rate * self.loss.gradient(ends, batch, clip)
         return point + (ends - point).sum(dim=0) * (self.server_learning_rate / self.denominator)

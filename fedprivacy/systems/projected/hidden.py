@@ -33,7 +33,7 @@ from ...training.rounds import (
     noise_source,
     run_round,
 )
-from ..fed_plt.agents import INWARD, AgentData, AgentLoss
+from ..fed_plt.agents import INWARD, AgentData, AgentLoss, check_targets
 
 _AT_ONCE = 1 << 20
 """Normal numbers that are drawn ahead."""
@@ -180,6 +180,7 @@ class HiddenRun(ABC):
         rule = f"have dimension {self.dimension}"
         long = self.loss.dimension(data)
         require(long == self.dimension, "data", long, rule)
+        check_targets(self.loss, data)
         expected = self.round_mechanism.protects
         other = Unit.RECORD if expected is Unit.CLIENT else Unit.CLIENT
         for name, book in (("ledger", ledger), ("budget", budget)):

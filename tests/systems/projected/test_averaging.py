@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import fedprivacy as fp
+from fedprivacy.systems.fed_plt.agents import LinearLoss
 from fedprivacy.training import (
     AgentData,
     LeastSquares,
@@ -93,7 +94,7 @@ def test_the_cohorts_of_a_release(kind, monkeypatch):
     own = clients.features[:, 0, 0].tolist()
 
     def gradient(self, points, batch, clip_norm=None):
-        assert clip_norm is None
+        assert clip_norm == pytest.approx(1e3)
         seen.append([own.index(x) for x in batch.features[:, 0, 0].tolist()])
         return torch.zeros_like(points)
 
@@ -115,7 +116,7 @@ def test_the_cohorts_of_a_release(kind, monkeypatch):
 
 
 def test_a_round_is_the_mean_of_the_clients_moves():
-    """By hand: full gradients of each client's mean loss, without clipping, over 10."""
+    """By hand: full gradients of each client's mean loss, over 10."""
     run, clients = loop(cohorts=fp.FixedEpochs(4)), data()
     ready, point = run.loss.prepared(clients), torch.tensor([0.3, -0.2, 1.0]).double()
     total = torch.zeros(D).double()
@@ -242,6 +243,63 @@ def test_a_seed_repeats_a_run_and_a_checkpoint_continues_it(tmp_path):
 def test_settings_without_an_account(options, message):
     with pytest.raises((fp.ParameterError, fp.UnsupportedCombination), match=message):
         loop(**options)
+
+
+class Weighted(LinearLoss):
+    """Logistic, of weighted classes: constants hold for weights up to 1 only."""
+
+    link_smoothness = 0.25
+
+    def slope(self, outputs, targets):
+        return -targets * torch.sigmoid(-targets * outputs)
+
+    def bend(self, outputs, targets):
+        return targets**2 * torch.sigmoid(outputs) * torch.sigmoid(-outputs)
+
+    def sensitivity(self, records):
+        return 2.0 * self.feature_bound / records
+
+
+class Louder:
+    def gradient(self, *arguments):
+        return 100.0 * super().gradient(*arguments)
+
+
+class LouderLogistic(Louder, Logistic):
+    """The gradient of a mixin, with the constants of another one."""
+
+
+class Steep(Weighted):
+    """Beyond the outputs at which a link is tested, its slope leaves the stated range."""
+
+    link_smoothness = 0.25
+
+    def slope(self, outputs, targets):
+        return torch.where(outputs.abs() > 50.0, outputs, super().slope(outputs, targets))
+
+    def sensitivity(self, records):
+        return 2.0 * self.feature_bound / records
+
+
+def test_targets_without_stated_constants_are_refused():
+    clients = data()
+    clients.targets[0, 0] = -50.0
+    run = loop(loss=Weighted(feature_bound=1.0))
+    with pytest.raises(fp.ParameterError, match="targets must be from -1 to 1"):
+        run.step(run.init(), clients)
+
+
+def test_a_mixin_does_not_inherit_the_constants_of_a_loss():
+    assert LouderLogistic(feature_bound=1.0).sensitivity(1) is None
+    with pytest.raises(fp.UnsupportedCombination, match="bounded gradients"):
+        loop(loss=LouderLogistic(feature_bound=1.0))
+
+
+def test_a_gradient_above_the_stated_norm_is_cut():
+    run = loop(loss=Steep(feature_bound=1.0), radius=1e3, cohorts=fp.FixedEpochs(4))
+    ready, point = run.loss.prepared(data(long=9.0)), torch.tensor([600.0, -600.0, 0.0]).double()
+    moved = run._moved(point, ready.only(torch.arange(1))) - point
+    assert 0.0 < torch.linalg.vector_norm(moved) <= run.round_mechanism.largest_move / 10.0
 
 
 def test_arguments_that_do_not_fit(tmp_path):
