@@ -2145,6 +2145,11 @@ class Pair:
         """The logs of P's masses of single outcomes, and the losses, in plain floats."""
         return [(_log(float(a)), _log(float(a / b))) for a, b in self.atoms]
 
+    @cached_property
+    def rough_moments(self) -> dict[float, float]:
+        """The logs of moments that were needed, in plain floats, by tilt."""
+        return {0.0: _rough(self, 0.0)}
+
     def curved(self) -> list[Piece]:
         """Return the pieces whose moments have no closed form."""
         return [piece for piece in self.pieces if not piece.closed]
@@ -3402,7 +3407,9 @@ def _falling(piece: Piece, tilt: arb, y: acb) -> tuple[arb, arb] | None:
 
 def log_moment(pair: Pair, tilt: float) -> float:
     """Return log A(tilt) in plain floats, to a few digits: it only chooses parameters."""
-    return _rough(pair, tilt) - _rough(pair, 0.0)
+    if tilt not in pair.rough_moments:
+        pair.rough_moments[tilt] = _rough(pair, tilt)
+    return pair.rough_moments[tilt] - pair.rough_moments[0.0]
 
 
 def _rough(pair: Pair, tilt: float) -> float:
@@ -3435,6 +3442,8 @@ def _log(x: float) -> float:
 
 
 def _log_sum(logs: list[float]) -> float:
+    if len(logs) == 1:
+        return logs[0]
     top = max(logs)
     return top if math.isinf(top) else top + math.log(sum(math.exp(x - top) for x in logs))
 
