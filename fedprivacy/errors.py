@@ -117,6 +117,10 @@ def contradict(question: str, lower: str, upper: str) -> NoReturn:
     )
 
 
+_EXACT = 1 << 53
+"""Smaller integers are doubles."""
+
+
 def _number(name: str, value: object, rule: str) -> float:
     # In Python True is 1 and "1" is convertible. Neither was meant as a number.
     if isinstance(value, bool | str | bytes) or value is None:
@@ -153,6 +157,8 @@ class Check:
             ParameterError: it is not a number, or breaks the rule.
         """
         ((name, value),) = named.items()
+        if type(value) is float and self.low <= value <= self.high:
+            return value
         number = _number(name, value, self.rule)
         if not (self.low <= number <= self.high or (self.or_zero and number == 0.0)):
             refuse(name, value, self.rule, way_out)
@@ -215,6 +221,8 @@ def count(**named: object) -> int:
 def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
     """Check one integer ``name=value`` of at least ``at_least`` and return it as an int."""
     ((name, value),) = named.items()
+    if type(value) is int and at_least <= value < _EXACT:
+        return value
     rule = f"be an integer of at least {at_least}"
     number = _number(name, value, rule)
     if not math.isfinite(number) or number != math.floor(number) or number < at_least:
