@@ -424,17 +424,6 @@ class LinearLoss(AgentLoss):
         return self.regularisation, self.link_smoothness * size + self.regularisation
 
 
-def check_targets(loss: AgentLoss, data: AgentData) -> None:
-    """Refuse targets for which the constants of a linear loss are not stated."""
-    if not isinstance(loss, LinearLoss) or loss.link_targets is None:
-        return
-    least, most = min(loss.link_targets), max(loss.link_targets)
-    found = float(data.targets.min()), float(data.targets.max())
-    rule = f"be from {least:g} to {most:g}, for which the loss states its smoothness"
-    way_out = f"scale them, or state {type(loss).__name__}.link_targets"
-    require(least <= found[0] and found[1] <= most, "targets", found, rule, way_out)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Logistic(LinearLoss):
     """Logistic regression on targets -1 and 1: log(1 + exp(-b a.x)) + regularisation |x|^2 / 2.

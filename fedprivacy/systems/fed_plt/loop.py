@@ -50,10 +50,17 @@ from ...training.rounds import (
     run_round,
     silent,
 )
-from .agents import AgentData, AgentLoss, check_targets
+from .agents import AgentData, AgentLoss
 from .bounds import Parameters, Solver, find_parameters
 from .proximal import Prox, checked_prox
-from .solvers import GRADIENT_DESCENT, Constants, LocalProblem, LocalSolver, SolverKind
+from .solvers import (
+    GRADIENT_DESCENT,
+    Constants,
+    LocalProblem,
+    LocalSolver,
+    SolverKind,
+    check_targets,
+)
 
 Participation = float | Sequence[float] | FixedSize
 

@@ -20,7 +20,7 @@ from ...errors import member, natural, positive, require, validate_fields
 from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.exact_normals import StoredDraws
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
-from .agents import AgentData, AgentLoss
+from .agents import AgentData, AgentLoss, LinearLoss
 
 Constants = tuple[float, float]
 """Strong convexity and smoothness of f_i."""
@@ -376,6 +376,17 @@ class LocalProblem:
         inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]
         mean = torch.where(inside, 1.0 / sizes[:, None].double(), 0.0)
         return self.data.taken(rows, mean.expand(rows.shape))
+
+
+def check_targets(loss: AgentLoss, data: AgentData) -> None:
+    """Refuse targets for which the constants of a linear loss are not stated."""
+    if not isinstance(loss, LinearLoss) or loss.link_targets is None:
+        return
+    least, most = min(loss.link_targets), max(loss.link_targets)
+    found = float(data.targets.min()), float(data.targets.max())
+    rule = f"be from {least:g} to {most:g}, for which the loss states its smoothness"
+    way_out = f"scale them, or state {type(loss).__name__}.link_targets"
+    require(least <= found[0] and found[1] <= most, "targets", found, rule, way_out)
 
 
 def clip_within(clip_norm: float, records: int) -> float:

@@ -33,7 +33,8 @@ from ...training.rounds import (
     noise_source,
     run_round,
 )
-from ..fed_plt.agents import INWARD, AgentData, AgentLoss, check_targets
+from ..fed_plt.agents import INWARD, AgentData, AgentLoss
+from ..fed_plt.solvers import check_targets
 
 _AT_ONCE = 1 << 20
 """Normal numbers that are drawn ahead."""
