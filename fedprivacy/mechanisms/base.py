@@ -329,8 +329,7 @@ class Several(Combined):
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme of the part that draws a unit most often."""
-        every = (one.worst_scheme(scheme) for one in mechanisms_in(self))
-        return max(every, key=lambda each: each.rate)
+        return max((x.worst_scheme(scheme) for x in mechanisms_in(self)), key=lambda y: y.rate)
 
 
 @registered
@@ -413,14 +412,15 @@ class Run(Several):
 
     @cached_property
     def _equals_lose_alike(self) -> bool:
-        return bool(schedule_of(self)) or all(one._equals_lose_alike for one, _ in self.parts)
+        parts = self.parts[: 1 if schedule_of(self) else None]
+        return all(one._equals_lose_alike for one, _ in parts)
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the composed losses of the parts."""
         if (schedule := schedule_of(self)) and (found := schedule.loss(facts)):
             return found
-        losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
-        return compose_losses(losses)
+        seen = facts.adjacency, facts.observer
+        return compose_losses([(part.privacy_loss(*seen), k) for part, k in self.parts])
 
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return ``parts``."""

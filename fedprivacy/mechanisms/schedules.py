@@ -15,6 +15,7 @@ from ..loss.moments.families import LEAST
 from ..privacy_loss import PrivacyLoss, Public, in_words
 from ..registry import KINDS
 from ..relations import Facts
+from ..sampling.poisson import Poisson
 
 if TYPE_CHECKING:
     from .base import Mechanism, Run
@@ -83,9 +84,9 @@ def _found(parts: Sequence[tuple[Mechanism, int]]) -> NoiseSchedule | None:
         return None
     inner, scheme = first.inner, first.scheme
     kind, unit = type(inner), first.protects
-    # A subclass may have another loss, so only the class's own word counts.
+    # A subclass may have another loss, so only the classes themselves count.
     name = vars(kind).get("scaled_by")
-    if name is None or type(scheme).__hash__ is None:
+    if name is None or type(scheme) is not Poisson:
         return None
     rounds: list[Any] = [part for part, _ in parts]
     if not all(type(one) is sampled and type(one.inner) is kind for one in rounds):

@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -128,3 +128,40 @@ def test_answers_are_those_of_the_rounds(accountant):
         assert exact.resolution[1] <= high
         assert high - low <= 1e-3
         assert high == pytest.approx(exact.upper, abs=1e-4)
+
+
+@dataclass(frozen=True)
+class ByNoise(fp.Poisson):
+    """Its probability depends on the mechanism."""
+
+    def amplify(self, inner, adjacency, observer):
+        rate = self.probability if inner.noise_multiplier < 0.81 else 0.2
+        return fp.Poisson(rate).amplify(inner, adjacency, observer)
+
+
+@dataclass(frozen=True)
+class Hidden(fp.Poisson):
+    """Equal schemes have different probabilities."""
+
+    more: float = field(default=0.0, compare=False)
+
+    def amplify(self, inner, adjacency, observer):
+        return fp.Poisson(self.probability + self.more).amplify(inner, adjacency, observer)
+
+
+@pytest.mark.parametrize(
+    "schemes",
+    [lambda k: ByNoise(0.01), lambda k: Hidden(0.01, more=0.19 if k else 0.0)],
+    ids=["by noise", "hidden"],
+)
+def test_rounds_of_other_schemes_are_computed_one_by_one(schemes):
+    noise = [0.8 + 0.002 * k + (0.01 if k else 0.0) for k in range(300)]
+    every = [
+        fp.Gaussian(noise_multiplier=z, unit="client").sampled(schemes(k))
+        for k, z in enumerate(noise)
+    ]
+    run = Run(tuple((one, 1) for one in every))
+    assert schedule_of(run) is None
+    assert run.privacy_loss("add_remove").curve == one_by_one(run, "add_remove").curve
+    first, second = Run(((every[0], 1), *run.parts)), run
+    assert first.privacy_loss("add_remove").curve != second.privacy_loss("add_remove").curve

@@ -305,6 +305,8 @@ class FamilyMixtures:
         s = line.points()
         wider = np.abs(s) * np.abs(1.0 + s) / (line.tilt * (1.0 + line.tilt)) * (1.0 + TENS)
         apart = np.minimum(np.abs(b - a) + off_a + off_b, wider * gap)
+        # The share errs, too.
+        off = off + 8 * self.grid.off * apart
         size = np.abs(one + a) - off_a
         usable = apart < 0.5 * size
         x = np.where(usable, apart / np.where(usable, size, 1.0), 0.0)

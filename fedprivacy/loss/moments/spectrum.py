@@ -367,6 +367,7 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
 
 def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:
     """Return the weighted sum of spectra on one line."""
+    assert all(part.excess is None for _, part in parts), "no rounds of a family in a mixture"
     # Relative to the largest part, no part overflows.
     top = max(part.log_size for _, part in parts)
     shares = [weight * math.exp(part.log_size - top) for weight, part in parts]

@@ -370,6 +370,8 @@ def epsilon_interval(
             inverted = invert(curve, x, log_delta, found, step)
         except NoMoments:
             break
+        except LateError:
+            return _kept(best)
         best = _meet(best, _around(inverted, delta, x, slack))
         width = best[1] - best[0]
         if width <= tolerance:
@@ -384,7 +386,26 @@ def epsilon_interval(
         del slope
         return invert(curve, x, log_delta, found)
 
-    return _meet(best, close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack))
+    try:
+        return _meet(best, close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack))
+    except NoMoments:
+        if math.isinf(best[1]):
+            raise
+        return best
+    except LateError:
+        return _kept(best)
+
+
+def _kept(best: tuple[Down, Up]) -> tuple[Down, Up]:
+    """Return what was certified before the deadline.
+
+    Raises:
+        LateError: it has no upper end.
+    """
+    if math.isinf(best[1]):
+        raise LateError
+    clock.over()  # the caller then reports the deadline as the reason
+    return best
 
 
 def close_in(
