@@ -8,7 +8,7 @@ The base is checked out into a folder and installed into a separate environment,
 this commit. A new process asks each question, base and now in turn, so no cache answers and both
 see the same load. The table has the least processor seconds, the peak memory and the ratio. Every
 question varies its input with the number of the turn; both sides get the same input. ``--save``
-writes the table to ``results/against.md``.
+writes the rows into the table of ``results/against.md``; rows that were not asked stay.
 """
 
 from __future__ import annotations
@@ -107,7 +107,14 @@ def main() -> None:
             remove = ["git", "-C", str(ROOT), "worktree", "remove", "--force"]
             subprocess.run([*remove, str(folder / "base")], check=True)
     if given.save:
-        RESULTS.write_text("\n".join(lines) + "\n")
+        RESULTS.write_text(merged(RESULTS.read_text() if RESULTS.exists() else "", lines))
+
+
+def merged(table: str, lines: list[str]) -> str:
+    """Return the table with new rows in place of those of the same questions, in their order."""
+    rows = {line.split(" | ")[0]: line for line in [*table.splitlines()[2:], *lines[1:]]}
+    every = [rows[f"| {name}"] for name in QUESTIONS if f"| {name}" in rows]
+    return "\n".join([lines[0], *every]) + "\n"
 
 
 def row(name: str, question: str, sides: list[Side], given: argparse.Namespace) -> str:

@@ -44,3 +44,13 @@ def test_the_limit_is_one_of_processor_time(against, tmp_path):
     side = against.Side(ROOT, sys.executable, tmp_path)
     assert side.ask("time.sleep(1.2)\nreport(2.0)", 0, 1.0)[0] == 2.0
     assert side.ask("while True:\n    pass", 0, 1.0) is None
+
+
+def test_saved_rows_replace_those_of_the_same_question(against):
+    first, second, third = list(against.QUESTIONS)[:3]
+    head = against.COLUMNS + "|---|"
+    old = "\n".join([head, f"| {first} | 1 |", f"| {third} | 3 |", "| gone | 0 |"]) + "\n"
+    found = against.merged(old, [head, f"| {third} | 4 |", f"| {second} | 2 |"])
+    assert found == "\n".join(
+        [head, f"| {first} | 1 |", f"| {second} | 2 |", f"| {third} | 4 |", ""]
+    )
