@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -155,3 +156,35 @@ def test_noise_from_a_budget():
     )
     assert found.bound.upper <= 2.0
     assert found.bound.lower > 1.9
+
+
+def best_test(epsilon, mu, rounds, width):
+    """Return at least delta of one epoch under replace_one: of the most powerful test.
+
+    The likelihood ratio of the mean of e^{mu x_k} and that of e^{-mu x_k} exceeds a if the sum of
+    e^{mu x_k} - a e^{-mu x_k} is above 0: a sum over rounds, here in cells, each at its lower edge.
+    """
+    a, size = math.exp(epsilon), 1 << 21
+    last = 5.0 * rounds * a
+    edges = width * np.arange(-round(last / width), round(last / width) + 1)
+    points = np.log((edges + np.sqrt(edges**2 + 4.0 * a)) / 2.0) / mu
+    points[0], points[-1] = -np.inf, np.inf
+    at = np.round(edges[:-1] / width).astype(int) % size
+
+    def transform(mean):
+        law = np.zeros(size)
+        np.add.at(law, at, np.diff(ndtr(points - mean)))
+        return np.fft.rfft(law)
+
+    others = transform(0.0) ** (rounds - 1)
+    above = [np.fft.irfft(others * transform(m), size)[1 : size // 2].sum() for m in (mu, -mu)]
+    return above[0] - a * above[1]
+
+
+def test_the_upper_end_of_a_replaced_unit_in_one_epoch_is_attained():
+    """Within .3 %, while the lower end, of another sum of cells, is 2.5 % below."""
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.RandomAllocation(100))
+    found = fp.epsilon(run, delta=1e-5, adjacency="replace_one")
+    assert best_test(found.upper / 1.003, 1.0, 100, 0.05) > 1e-5
+    assert best_test(found.upper * 1.003, 1.0, 100, 0.05) < 1e-5
+    assert found.lower < found.upper / 1.02
