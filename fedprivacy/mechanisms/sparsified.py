@@ -140,7 +140,9 @@ class SparsifiedPerturbation(Perturbation, Shared):
 
         Zeroed clients send a share of the noise. Absent clients send none, unless it is topped up.
         """
-        return Traits.of_sum(self.counted_multiplier)._replace(zeroed_is_absent=self.topped_up)
+        return Traits.of_sum(self.counted_multiplier)._replace(
+            one_coordinate=self.kept == 1, zeroed_is_absent=self.topped_up
+        )
 
     @property
     def counted_multiplier(self) -> float:

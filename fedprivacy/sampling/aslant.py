@@ -41,7 +41,14 @@ Laws = tuple[Members, Members]
 _Weights = dict[tuple[int, int], Decimal]
 
 
-def shown(plain: Curve, z: float, numbers: tuple[int, float, int], adjacency: Adjacency) -> Curve:
+def shown(
+    plain: Curve,
+    z: float,
+    numbers: tuple[int, float, int],
+    adjacency: Adjacency,
+    *,
+    plane: bool = True,
+) -> Curve:
     """Return the pairs of the data sets that show most, of some.
 
     Args:
@@ -49,13 +56,15 @@ def shown(plain: Curve, z: float, numbers: tuple[int, float, int], adjacency: Ad
         z: noise multiplier of one Gaussian sum.
         numbers: of other units, their probability to be drawn, and the largest cohort.
         adjacency: how the unit changes.
+        plane: whether vectors have two coordinates or more.
     """
     others, q, largest = numbers
     if others * q * (1.0 - q) > _WIDEST:
         return plain
     laws = cohort_laws(others, q, largest, adjacency)
     every = (*laws[0], *laws[1])
-    served = [one for one in DIRECTIONS if CohortSum.serves(z, every, *one)]
+    known = [one for one in DIRECTIONS if plane or not one[1]]
+    served = [one for one in known if CohortSum.serves(z, every, *one)]
     better = _best(z, laws, served)
     return MostOf((*(CohortSum(z, *laws, *one) for one in better), plain)) if better else plain
 

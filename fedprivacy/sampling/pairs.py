@@ -19,7 +19,7 @@ EXCHANGED = "one unit sends C u or -C u; every other sends 0"
 EXCHANGED_OPPOSED = "one unit sends C u or -C u; every other sends -C u"
 GIVEN_WAY = "one unit sends C u or 0; every other sends -C u (or 0)"
 LEFT = "one unit sends C u or is absent; every other sends -C u"
-ASLANT = "or every other sends C (s v - c u), v across u"
+ASLANT = "or every other sends C (s v - c u), v across u (if vectors have two coordinates)"
 SAME = "the same pair"
 
 

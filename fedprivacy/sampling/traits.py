@@ -11,6 +11,7 @@ class Traits(NamedTuple):
     Attributes:
         sum_multiplier: noise std over clip norm if the mechanism is one Gaussian sum of clipped
             vectors, else None. The rows of theorem T9 hold only for this kind of sum.
+        one_coordinate: whether the vectors of the sum have a single coordinate.
         zeroed_is_absent: whether a zeroed unit leads to the same release as an absent unit (T2,
             T10, T11). This is true for a sum if its noise does not depend on the number of
             contributors. If it is False, the mechanism is not amplified under ``zero_out`` (T4),
@@ -26,6 +27,7 @@ class Traits(NamedTuple):
     """
 
     sum_multiplier: float | None = None
+    one_coordinate: bool = False
     zeroed_is_absent: bool = False
     zeroing_replaces: bool = False
     samples_its_unit: bool = False

@@ -232,7 +232,7 @@ def _beside(plain: Curve, inner: Lossy, scheme: TruncatedPoisson, adjacency: Adj
     if z is None or not scheme.often_full:
         return plain
     numbers = (scheme.population - 1, scheme.probability, scheme.largest)
-    return aslant.shown(plain, z, numbers, adjacency)
+    return aslant.shown(plain, z, numbers, adjacency, plane=not inner.traits.one_coordinate)
 
 
 def _twice(curve: Curve) -> Curve:

@@ -173,3 +173,15 @@ def test_a_cohort_that_is_always_full_is_a_fixed_size():
     fixed = step.sampled(fp.FixedSize(3, population=30)) * 5
     ends, known = (fp.epsilon(run, delta=1e-5, adjacency="add_remove") for run in (cut, fixed))
     assert known.lower - 5e-3 <= ends.lower <= known.upper
+
+
+def test_one_coordinate_has_no_direction_across():
+    """With a mask of one coordinate the largest delta of a search by hand is .1701."""
+    step = fp.SparsifiedPerturbation(
+        noise_multiplier=0.5, clip_norm=1.0, kept=1, dimension=3, cohort=2, topped_up=True
+    )
+    scheme = fp.TruncatedPoisson(0.8, population=3, largest=2)
+    found = fp.delta(step.sampled(scheme), epsilon=4.0, adjacency="replace_one")
+    plane = fp.Gaussian(noise_multiplier=0.5).sampled(scheme)
+    assert found.lower < 0.1702
+    assert fp.delta(plane, epsilon=4.0, adjacency="replace_one").lower > 0.18
