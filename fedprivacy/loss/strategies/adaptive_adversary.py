@@ -9,8 +9,9 @@ below, is attained by data that depend on earlier releases. See docs/theory/game
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +31,6 @@ from .cells import RELATIVE, Gram, above_cell, above_zeroed, excess, given_way_e
 from .convolution import Composition
 from .game import Window, chords, play
 from .queries import LATE, STUCK, Interval, Question
-from .vertices import Vertex, zeroed_ends, zeroed_vertices
 
 METHOD = "PLD, game of adaptive rounds"
 _PLANS = {
@@ -60,8 +60,7 @@ class Mesh:
     """How finely triangles are distinguished.
 
     Args:
-        cells: number of parts of a right angle, for triangles.
-        arcs: number of parts of a right angle, for zeroed units; see ``vertices``.
+        cells: number of parts of a right angle.
         groups: largest smaller angles of groups of cells, in degrees; each group has a pair and its
             swap.
         other: width of the range of larger angles in a group, in degrees, counted from a right
@@ -72,7 +71,6 @@ class Mesh:
     """
 
     cells: int
-    arcs: int
     groups: tuple[float, ...]
     other: float
     knots: float
@@ -80,10 +78,10 @@ class Mesh:
 
 
 MESHES = (
-    Mesh(20, 20, (3.0, 10.0, 30.0), 90.0, 0.08, 0.05),
-    Mesh(40, 32, (1.5, 3.0, 6.0, 10.0, 16.0, 25.0, 40.0), 10.0, 0.05, 0.015),
-    Mesh(80, 40, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 8.0, 0.03, 0.005),
-    Mesh(160, 64, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
+    Mesh(20, (3.0, 10.0, 30.0), 90.0, 0.08, 0.05),
+    Mesh(40, (1.5, 3.0, 6.0, 10.0, 16.0, 25.0, 40.0), 10.0, 0.05, 0.015),
+    Mesh(80, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 8.0, 0.03, 0.005),
+    Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
 )
 _NO_FLOOR = Down(0.0)
 _TOO_LARGE = "a lattice would be too large"
@@ -259,8 +257,7 @@ class _Board:
 
     def high(self, mesh: Mesh, known: Interval) -> Up:
         """Return the upper end that the pairs of a mesh give."""
-        part = 0.95 if self.one.zeroed else 1.0
-        step = self.step(part * self.question.off(known, mesh.gap, self.tilt))
+        step = self.step(self.question.off(known, mesh.gap, self.tilt))
         window = self.window(step)
         logs = play(self._family(mesh, step), self.rounds, window, Side.UP)
         return self.question.covered(window.losses(), logs)
@@ -303,7 +300,8 @@ class _Board:
         knots = _knots(step, self.top, mesh.knots)
         losses = step * knots
         worst = np.maximum(*_corners(self.one, losses))
-        for profiles in self._chains(mesh, worst, losses):
+        for chain in _grams(self.one, mesh):
+            profiles = [self._group(grams, worst, losses) for grams in chain]
             for most in _kept(profiles, worst, self.share):
                 family.append(chords(most, knots, step))
                 # Without a centre, u and v can exchange roles.
@@ -311,37 +309,13 @@ class _Board:
                     family.append(chords(np.exp(losses) * most[::-1], knots, step))
         return family
 
-    def _chains(self, mesh: Mesh, worst: Array, losses: Array) -> Iterator[list[Array]]:
-        """Yield chains of profiles, minus (1 - a)^+, that together lie above all pairs."""
-        if self.one.zeroed:
-            found = self._zeroed(mesh.arcs, losses)
-            # Every pair lies below the fold, and every profile is convex.
-            yield [_hull(np.minimum(one, worst), losses) for one in found]
-            return
-        for chain in _groups(mesh):
-            groups = [[above_cell(self.one.mu, *cell) for cell in cells] for cells in chain]
-            yield [self._group(grams, worst, losses) for grams in groups]
-
-    def _zeroed(self, arcs: int, losses: Array) -> Iterator[Array]:
-        """Yield profiles above those of a zeroed unit, by the angle between x and y."""
-        mu, q = self.one.mu, self.one.q
-        ends = zeroed_ends(1.0 / arcs, 1.0 + 8.0 / arcs, 4.0 / arcs)
-        low = Vertex(above_zeroed(mu, math.cos(ends[0]), 1.0), np.zeros(len(losses)))
-        high = Vertex(above_zeroed(mu, -1.0, math.cos(ends[-1])), low.error)
-        for gram, error in (low, *zeroed_vertices(mu, ends, q, losses), high):
-            clock.check_deadline()
-            if self.one.turned:
-                # Exchanging P and Q turns D(a) into a D(1/a).
-                yield excess(gram.swap(), q, losses) + np.exp(losses) * error[::-1]
-            else:
-                yield excess(gram, q, losses) + error
-
     def _group(self, grams: list[Gram], worst: Array, losses: Array) -> Array:
         """Return a profile above those of a group's cells, minus (1 - a)^+."""
         most = np.zeros(len(losses))
         for gram in grams:
             clock.check_deadline()
             most = np.maximum(most, excess(gram, self.one.q, losses))
+        # Every triangle lies below the fold, and every profile is convex.
         return _hull(np.minimum(most, worst), losses)
 
 
@@ -441,6 +415,19 @@ def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
     there, here = ndtr(sign * (mu - cut)), c * ndtr(-sign * cut)
     found = np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
     return np.asarray(found)
+
+
+def _grams(one: Triangles, mesh: Mesh) -> list[list[list[Gram]]]:
+    """Return chains of groups of products that together lie above those of every triangle."""
+    if not one.zeroed:
+        return [
+            [[above_cell(one.mu, *cell) for cell in cells] for cells in chain]
+            for chain in _groups(mesh)
+        ]
+    # By the angle between x and y.
+    edges = -np.cos(np.linspace(0.0, math.pi, 2 * mesh.cells + 1))
+    grams = [above_zeroed(one.mu, *ends) for ends in itertools.pairwise(edges.tolist())]
+    return [[[gram.swap() if one.turned else gram] for gram in grams]]
 
 
 _Cell = tuple[tuple[float, float], tuple[float, float]]

@@ -29,7 +29,6 @@ from fedprivacy.loss.strategies.adaptive_adversary import (
 from fedprivacy.loss.strategies.cells import above_cell, above_zeroed, excess, given_way_excess
 from fedprivacy.loss.strategies.game import chords, play
 from fedprivacy.loss.strategies.queries import LATE, STUCK, EpsilonAt, Interval
-from fedprivacy.loss.strategies.vertices import _spread, zeroed_ends, zeroed_vertices
 
 ASK = {"adjacency": "replace_one"}
 
@@ -120,79 +119,6 @@ def test_cells_lie_above_the_pairs_of_zeroed_units(seed):
         assert np.all(exact - 1e-13 <= bound)
         if shorter.min() == 1.0:
             assert np.all(bound <= exact + 0.02 * q)
-
-
-def profile_in_the_plane(p: np.ndarray, other: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return the profile of masses on a grid, minus (1 - a)^+."""
-    exact = np.array([np.maximum(p - x * other, 0).sum() for x in a])
-    return exact - np.maximum(1 - a, 0)
-
-
-@pytest.mark.parametrize("width", [0.02, 0.3])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_cell_is_below_mixtures_of_its_vertices(seed, width):
-    """Every pair of a cell is at most the best mixture of the pairs at both ends, plus E."""
-    draw = np.random.default_rng(seed)
-    q, mu = draw.uniform(0.02, 0.5), draw.uniform(0.3, 2.0)
-    low = draw.uniform(0.05, math.pi - 0.05 - width)
-    losses = np.linspace(-2.0, 2.0, 21)
-    ends = zeroed_vertices(mu, [low, low + width], q, losses)
-    bounds = [excess(gram, q, losses) + error for gram, error in ends]
-    a = np.exp(losses)
-    for share in (0.1, 0.5, 0.9):
-        angle = low + share * width
-        x = mu * np.array([math.cos(angle), math.sin(angle)])
-        p, none = plane(x - np.array([mu, 0.0]), np.array([-mu, 0.0]), q)
-        exact = profile_in_the_plane(p, none, a)
-        # The weight is that of the point of the chord next to x.
-        weights = np.linspace(0.0, 1.0, 201)[:, None]
-        over = exact - weights * bounds[0] - (1.0 - weights) * bounds[1]
-        assert over.max(axis=1).min() <= 1e-13
-    # The error is of second order in the width.
-    assert np.all(ends[0].error <= 8.0 * q * (mu * width) ** 2)
-
-
-def test_mixtures_alone_are_not_above_a_cell():
-    """Without E some ratio is not covered, so E cannot be left out."""
-    q, mu, width, low = 0.1, 1.5, 0.5, 1.2
-    losses = np.linspace(-2.0, 2.0, 21)
-    ends = [zeroed_vertices(mu, [x, x + 1e-6], q, losses)[0].gram for x in (low, low + width)]
-    bounds = [excess(gram, q, losses) for gram in ends]
-    angle = low + 0.5 * width
-    x = mu * np.array([math.cos(angle), math.sin(angle)])
-    p, none = plane(x - np.array([mu, 0.0]), np.array([-mu, 0.0]), q)
-    exact = profile_in_the_plane(p, none, np.exp(losses))
-    weights = np.linspace(0.0, 1.0, 201)[:, None]
-    over = exact - weights * bounds[0] - (1.0 - weights) * bounds[1]
-    assert over.max(axis=1).min() > 1e-6
-
-
-@pytest.mark.parametrize("kappa", [1e-4, 0.01, 0.1])
-def test_the_spread_of_a_mixture_is_above_its_integral(kappa):
-    """By a sum over both axes, for every direction of the chord."""
-    apart, w = 1.3, np.linspace(-9.0, 9.0, 1801)
-    along, across = np.meshgrid(w, w, indexing="ij")
-    mass = np.exp(-0.5 * (along**2 + across**2)) * ((w[1] - w[0]) ** 2 / (2 * math.pi))
-    edges = np.array([-np.inf, -1.0, 0.0, 0.8, 2.5])
-    found = _spread(edges, kappa, apart)
-    for turn in (0.0, 0.7, 0.5 * math.pi):
-        for mean in (-apart, 0.4, apart):
-            t = math.cos(turn) * along + math.sin(turn) * across + mean
-            value = np.where(np.abs(t) < 12.0, mass * np.expm1(kappa * np.minimum(t * t, 144.0)), 0)
-            for edge, bound in zip(edges, found, strict=True):
-                assert value[along > edge].sum() <= bound
-    # A chord across the edge comes close, so that the test would see a loss of a half.
-    near = mass * np.expm1(kappa * (along + apart) ** 2)
-    assert found[-1] <= 2.0 * near[along > 2.5].sum()
-
-
-@pytest.mark.parametrize("arcs", [12, 28])
-def test_zeroed_arcs_cover_all_angles(arcs):
-    ends = zeroed_ends(1.0 / arcs, 1.0 + 8.0 / arcs, 4.0 / arcs)
-    assert ends == sorted(ends)
-    assert ends[0] == 1.0 / arcs
-    assert ends[-1] == math.pi - 1.0 / arcs
-    assert max(np.diff(ends)) <= 4.0 / arcs + 1e-12
 
 
 @pytest.mark.parametrize(("mu", "q"), [(0.4, 0.3), (1.5, 0.02), (2.5, 0.5)])
