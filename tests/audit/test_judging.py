@@ -493,3 +493,19 @@ def test_what_is_asked_against_a_ledger_is_told(tmp_path):
     told = "The adjacency in question is zero_out, but the fedprivacy ledger states replace_one."
     assert told in str(fp.audit(ledger.path, adjacency="zero_out"))
     assert "in question is" not in str(fp.audit(ledger.path))
+
+
+def test_a_claim_inside_a_narrow_interval_is_asked_again():
+    """700 rounds of different noise: the first interval is as wide as the tolerance allows."""
+    noise = [1.1 * (0.7 / 1.1) ** (k / 700) for k in range(700)]
+    steps = [
+        fp.Gaussian(noise_multiplier=z, unit="client").sampled(fp.Poisson(0.002)) for z in noise
+    ]
+    run = sum(steps[1:], steps[0])
+    facts = {"delta": 1e-5, "adjacency": "add_remove"}
+    low, high = fp.epsilon(run, **facts).resolution
+    exact = fp.epsilon(run, tolerance=1e-6, **facts)
+    assert low < exact.lower and exact.upper < high
+    for claim, verdict in ((exact.upper + 1e-6, "HOLDS"), (exact.lower - 1e-6, "FAILS")):
+        assert low <= claim < high
+        assert fp.audit(run, claim=(claim, 1e-5), adjacency="add_remove").verdict == verdict
