@@ -125,7 +125,8 @@ def _levels(curve: Curve) -> dict[str, Any]:
     """
     parts = chain.from_iterable(map(parts_of, curve.components().choices))
     each = [one.components().levels for one in (curve, *(part for part, _ in parts))]
-    levels = [level for found in dict.fromkeys(each) for level in found]
+    known = dict.fromkeys(found() for found in each if found is not None)
+    levels = [level for found in known for level in found]
     return {"levels": [list(level) for level in levels]} if levels else {}
 
 

@@ -11,7 +11,6 @@ class Traits(NamedTuple):
     Attributes:
         sum_multiplier: noise std over clip norm if the mechanism is one Gaussian sum of clipped
             vectors, else None. The rows of theorem T9 hold only for this kind of sum.
-        one_coordinate: whether the vectors of the sum have a single coordinate.
         zeroed_is_absent: whether a zeroed unit leads to the same release as an absent unit (T2,
             T10, T11). This is true for a sum if its noise does not depend on the number of
             contributors. If it is False, the mechanism is not amplified under ``zero_out`` (T4),
@@ -24,16 +23,17 @@ class Traits(NamedTuple):
         states_final: whether ``loss_under`` also answers for the observer ``final``. Otherwise the
             final view is post-processing of the aggregate view.
         alone: reason why the loss is not valid inside another mechanism; empty if it is.
+        one_coordinate: whether the vectors of the sum have a single coordinate.
     """
 
     sum_multiplier: float | None = None
-    one_coordinate: bool = False
     zeroed_is_absent: bool = False
     zeroing_replaces: bool = False
     samples_its_unit: bool = False
     secret_size: bool = False
     states_final: bool = False
     alone: str = ""
+    one_coordinate: bool = False
 
     @classmethod
     def of_sum(cls, multiplier: float) -> Traits:

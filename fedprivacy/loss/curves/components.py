@@ -103,8 +103,8 @@ class Components:
         swapped_trim: the same for the swapped curve.
         order: how curves of this shape are ordered.
         adaptive: the family of pairs from which an adaptive adversary may choose in each round.
-        levels: what a certificate states of the curve: the levels of a tree of a unit's places, or
-            the number of rounds of an epoch with the points of its profile.
+        levels: returns what a certificate states of the curve: the levels of a tree of a unit's
+            places, or the number of rounds of an epoch with the points of its profile.
     """
 
     inside: tuple[Curve, ...] = ()
@@ -122,7 +122,7 @@ class Components:
     swapped_trim: Callable[[float], Trimmed] | None = None
     order: Order | None = None
     adaptive: Triangles | None = None
-    levels: tuple[tuple[int, Any], ...] = ()
+    levels: Callable[[], tuple[tuple[int, Any], ...]] | None = None
 
     @property
     def shapes(self) -> tuple[tuple[Curve, int], ...]:

@@ -97,7 +97,7 @@ class Exchanged(Curve):
 
     def components(self) -> Components:
         """Return the pair behind the tails, and the points of the profile."""
-        return Components(pair=lambda: self.pair, levels=((self.rounds, self.points),))
+        return Components(pair=lambda: self.pair, levels=lambda: ((self.rounds, self.points),))
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of ``pair``; none from below."""

@@ -78,7 +78,7 @@ class Nested(Curve):
 
     def components(self) -> Components:
         """Return the tree."""
-        return Components(levels=self.levels)
+        return Components(levels=lambda: self.levels)
 
     def _atoms(self, side: Side) -> DiscreteLaw:
         atoms = _atoms(self.levels, self.leaf, side)
