@@ -44,7 +44,7 @@ class Efforts(NamedTuple):
     ) -> dict[str, Bound]:
         """Return the epsilon of every accountant, by name.
 
-        If the claimed epsilon lies in an interval as narrow as was asked, a narrower one decides.
+        If the claimed epsilon lies in an interval within the tolerance, a narrower one decides.
         """
         found = {
             name: self.effort.account(loss, accountant=name).epsilon(delta) for name in self.names
