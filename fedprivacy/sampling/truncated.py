@@ -227,7 +227,7 @@ def _shown(
 
 
 def _beside(plain: Curve, inner: Lossy, scheme: TruncatedPoisson, adjacency: Adjacency) -> Curve:
-    """Return the pair if all others send 0, beside those that show more if they do not."""
+    """Return the pair if all others send 0, and the pairs of data sets that show more."""
     z = inner.traits.sum_multiplier
     if z is None or not scheme.often_full:
         return plain

@@ -239,7 +239,7 @@ def check_scale(run: HiddenRun) -> None:
 
 
 def check_fixed_order(name: str, order: FixedEpochs, units: int, denominator: float) -> None:
-    """Refuse a fixed order in which a batch is larger than the denominator, or units stay put."""
+    """Refuse a fixed order with a batch larger than the denominator, or with ``apart``."""
     size = -(-units // order.separation)
     rule = f"be at least {size}, the size of a batch"
     require(size <= denominator, "denominator", denominator, rule)
