@@ -18,6 +18,7 @@ from ..clock import check_deadline
 from ..moments import spectrum as spectra
 from ..moments.batched_rounds import LEAST, Bundle, FamilyRounds, Places, places_of, represented
 from ..moments.contour import Contour, NoMoments
+from ..moments.families import LEAST as LARGE
 from ..moments.families import Family
 from ..moments.moments import Moments
 from ..moments.spectrum import Cumulants, Decay, Spectrum
@@ -300,6 +301,8 @@ class ComposedMoments(Moments):
 
     def between(self, step: float) -> Moments | None:
         """Return moments of a law that dominates, from a few members of each large family."""
+        if self._given is None and len(self.parts) < LARGE:
+            return None
         if step not in self._between:
             places, alone = self._places
             if found := represented(places, step):
