@@ -50,8 +50,8 @@ _REVEALED = (1e-15, 1e-20)
 """Mass that a law on a lattice may reveal, if the lattice leaves out at least as much."""
 _MAX_ORDER = 512
 """The largest order whose moment is summed."""
-_FEW_ORDERS = 64
-"""For orders below this value, only orders up to it are summed: time grows with the square."""
+_FEW_ORDERS = (64, 128, 256)
+"""Orders below one of these need only the sums up to it: time grows with the square."""
 _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
@@ -236,7 +236,7 @@ class Allocated(Curve):
         known *= 1.0 + TENS
         if order >= self._most_order:
             return Up(known)
-        most = _FEW_ORDERS if order < _FEW_ORDERS else self._most_order
+        most = next((few for few in _FEW_ORDERS if order < few), self._most_order)
         moments, below = _whole_moments(self.mu, self.rounds, most), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
@@ -327,7 +327,7 @@ def _log_below(mu: float, rounds: int, x: Array) -> Array:
     return np.asarray(np.minimum(bounds.min(axis=0), 0.0) + THOUSANDS * rounds)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=256)
 def _log_laplace(mu: float) -> Array:
     """Return upper bounds on log E exp(-s Z) at the slopes s."""
     atoms = _rounded(mu, 1, Side.UP, 0, REVEALED)
@@ -354,7 +354,7 @@ def _combined(one: Array, two: Array, share: float) -> Array:
     return np.array([moments, error])
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def _whole_moments(mu: float, rounds: int, most: int) -> Array:
     """Return log E X^k for k = 0 ... ``most``, rounded up."""
     orders = np.arange(most + 1.0)

@@ -15,7 +15,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
-from fedprivacy.loss.curves import averages
+from fedprivacy.loss.curves import allocation, averages
 from fedprivacy.loss.curves.allocation import COARSE, discrete, tails_of
 from fedprivacy.loss.curves.averages import average_law
 from fedprivacy.loss.curves.components import Unordered
@@ -326,6 +326,18 @@ def test_moments_bound_the_quadrature(mu, order):
         assert found <= exact * 1.02 + 1e-9
     turned = Allocated(mu, 2, swapped=True).moments().log_moment(1.0 - order)
     assert turned == pytest.approx(found, rel=1e-12)
+
+
+def test_whole_moments_of_many_epochs_are_summed_once():
+    epochs = [Allocated(1.0, 2 + k) for k in range(70)]
+    for order in (2.0, 5.0, 70.0):
+        for epoch in epochs:
+            epoch.moments().log_moment(order)
+    before = allocation._whole_moments.cache_info().misses
+    for order in (2.0, 5.0, 70.0):
+        for epoch in epochs:
+            epoch.moments().log_moment(order)
+    assert allocation._whole_moments.cache_info().misses == before
 
 
 def test_one_round_and_no_signal_are_gaussian():
