@@ -83,6 +83,24 @@ def _node(kind: str, **fields: Any) -> Tree:
     return {"type": kind, "version": 1, "fields": fields}
 
 
+def _check_listed(adjacency: str, observer: str) -> None:
+    """Refuse an addition or removal that a list of participants shows."""
+    if (adjacency, observer) == ("add_remove", "server"):
+        raise Refused(
+            f"the participants show the server which clients are present, so observer {observer!r} "
+            f"with adjacency {adjacency!r} is not covered"
+        )
+
+
+def _check_filled(adjacency: str, whole: bool, drawn: Tree) -> None:
+    """Refuse an addition or removal if a cohort of a fixed size is the whole population."""
+    if adjacency == "add_remove" and whole:
+        raise Refused(
+            "a cohort of the whole population cannot be filled after an addition or removal "
+            f"(size: {drawn['size']!r:.40})"
+        )
+
+
 def _seen(tree: Tree | None, q: float) -> Tree | None:
     rest = _node("Gdp", mu=0.0)
     return tree if q == 1 or tree is None else _node("Mix", parts=[[1 - q, rest], [q, tree]])
@@ -193,16 +211,15 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
     inner, scheme = f["inner"], f["scheme"]["type"]
     if scheme not in CHANCES:
         raise Refused(f"{kind} {scheme} is not covered")
-    q = CHANCES[scheme](_fields(f["scheme"]))
-    if (scheme, adjacency, q) == ("FixedSize", "add_remove", 1):
-        raise Refused(
-            "a cohort of the whole population cannot be filled after an addition or removal"
-        )
+    drawn = _fields(f["scheme"])
+    q = CHANCES[scheme](drawn)
+    _check_filled(adjacency, scheme == "FixedSize" and q == 1, drawn)
     sampled = [part["type"] for part, _ in _counted_parts(inner)]
     if kind == "SampledMechanism" and {"SampledMechanism", "CohortMechanism"} & {*sampled}:
-        raise Refused("units inside a sampled mechanism cannot be sampled again")
-    if (kind, adjacency, observer) == ("SampledMechanism", "add_remove", "server"):
-        raise Refused("the participants show the server which clients are present")
+        inside = ", ".join(map(str, sampled))
+        raise Refused(f"units inside a sampled mechanism cannot be sampled again: {inside:.80}")
+    if kind == "SampledMechanism":
+        _check_listed(adjacency, observer)
     pair, attained = asked(inner, adjacency, observer)
     if kind == "CohortMechanism" or observer == "server" or q == 1:
         return _seen(pair, q) or pair, _seen(attained, q)
@@ -281,7 +298,7 @@ def _is_zero(x: arb) -> bool:
     return bool(x == 0)
 
 
-MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS = 100_000, 128, 256, 100_000
+MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS, MOST_TERMS = 100_000, 128, 256, 100_000, 10**6
 
 
 @dataclass(frozen=True)
@@ -315,8 +332,9 @@ class Known:
         """Return a client's part if all see whether the client takes part, with a chance of q."""
 
         def seen(every: tuple[Parts, ...]) -> tuple[Parts, ...]:
-            if any(len(parts) != 1 or parts[0][1] != 1 for parts in every):
-                raise Refused("several rounds inside a cohort are not covered")
+            for counts in ([n for _, n in parts] for parts in every):
+                if counts != [1]:
+                    raise Refused(f"several rounds inside a cohort are not covered: {counts}")
             return tuple([(_or_idle(parts[0][0], q), 1)] for parts in every)
 
         return replace(self, above=seen(self.above), below=seen(self.below))
@@ -423,7 +441,7 @@ def _sides(trials: int, p: arb, k: int) -> tuple[arb, arb]:
             total += _upto(weight / (1 - step))
             break
     else:
-        raise Undecided("a binomial tail")
+        raise Undecided(f"a binomial tail of more than {MOST_TRIALS} terms")
     return (1 - total, total) if upwards else (total, 1 - total)
 
 
@@ -500,6 +518,15 @@ def _opposite(one: Sum, q: arb) -> Tree:
     return _node("GaussianMix", std=one.z, p=[stays, [q, arb(1)]], q=[stays, [q, arb(-1)]])
 
 
+def _check_absent(one: Sum, adjacency: str) -> None:
+    """Refuse an addition or removal if an absent client's share of the noise is missing."""
+    if adjacency == "add_remove" and not one.absent:
+        raise Refused(
+            f"adjacency {adjacency!r} needs topped_up noise: otherwise a sum shows that an absent "
+            "client's share of the noise is missing"
+        )
+
+
 def _poisson(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     return _independent(one, _chance(f, "probability"), adjacency)
 
@@ -518,11 +545,8 @@ def _independent(one: Sum, q: arb, adjacency: str) -> Known:
 def _fixed_size(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     n = _whole(1, 2**63, f, "population")
     q = arb(_whole(1, n, f, "size")) / n
+    _check_filled(adjacency, bool(q == 1), f)
     if adjacency == "add_remove":
-        if q == 1:
-            raise Refused(
-                "a cohort of the whole population cannot be filled after an addition or removal"
-            )
         pair = _at_rate(one.far, q)
         return one.known(pair, pair, ZERO, "T3, T9")
     if q == 1:
@@ -542,8 +566,7 @@ def _given_way(z: arb, q: arb, s: arb) -> Tree:
 
 
 def _everyone(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
-    if adjacency == "add_remove" and not one.absent:
-        raise Refused("an absent client's share of the noise shows, unless noise is topped up")
+    _check_absent(one, adjacency)
     return one.known(one.pair(adjacency), one.pair(adjacency))
 
 
@@ -620,7 +643,7 @@ def _draw_chance(f: Tree, held: int = 1) -> arb:
         _one_of((None,), f, "probability")
         chance = arb(held) / _whole(held, 2**63, f, "population")
     if not chance <= 1:
-        raise Refused("the chance of a draw is above 1")
+        raise Refused(f"a draw is of one of {held} units with a chance of {chance.str(5)}, above 1")
     return chance
 
 
@@ -632,7 +655,9 @@ def _replaced(one: Sum, f: Tree, adjacency: str, small: float, held: int = 1) ->
     """Return the pairs of draws with replacement, and the law of a unit's draws."""
     p = _draw_chance(f, held)
     if p == 1 and adjacency == "add_remove":
-        raise Refused("all draws are of one unit, so no round is possible without it")
+        raise Refused(
+            f"all {f['draws']!r:.40} draws are of one unit, so no round is possible without it"
+        )
     law = _binomial(_whole(1, 2**53, f, "draws"), p, small)
     return _in_slots(_one_sum(one, "WithReplacement"), law, adjacency), law
 
@@ -788,8 +813,8 @@ def _crowded(mu: arb, q: arb, full: arb, near: arb, taken: arb) -> arb | None:
 def _mixed(parts: list[Any]) -> Tree:
     """Return the mixture of labels, without those of weight 0."""
     kept = [part for part in parts if not _is_zero(part[0])]
-    if any(not w > 0 for w, _ in kept):
-        raise Undecided("the weight of a label")
+    if unclear := [w for w, _ in kept if not w > 0]:
+        raise Undecided(f"whether the weight {unclear[0].str(5)} of a label is above 0")
     return _node("Mix", parts=kept)
 
 
@@ -803,7 +828,10 @@ def _takes_part(q: arb, n: int, most: int) -> arb:
 def _shuffled(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     t, partial = _whole(1, 2**53, f, "rounds_per_epoch"), _one_of((True, False), f, "partial")
     if adjacency == "add_remove" and (t > 1 or partial):
-        raise Refused("no upper end is known of a unit more in a shuffled epoch")
+        raise Refused(
+            f"no upper end is known of a unit more in a shuffled epoch of {t} rounds "
+            f"(partial: {partial})"
+        )
     pair = one.pair(adjacency)
     found = one.known(pair, None if partial else pair)
     if t == 1 or partial:
@@ -897,8 +925,7 @@ def _of_sum(one: Sum, scheme: Tree, adjacency: str, observer: str, small: float)
     kind, drawn = _one_of(DRAWN, scheme, "type"), _fields(scheme)
     if observer != "server":
         return DRAWN[kind](one, drawn, adjacency, small)
-    if adjacency == "add_remove":
-        raise Refused("the participants show the server which clients are present")
+    _check_listed(adjacency, observer)
     if kind == "WithReplacement":
         law = _replaced(one, drawn, adjacency, small)[1]
         return _seen_draws(_one_sum(one, kind), law, adjacency)
@@ -926,7 +953,10 @@ def _rate(kind: str, f: Tree) -> arb:
 def _held(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     """Return the pairs of a client that holds several of the records that are drawn (T13)."""
     if f["inner"]["type"] != "Gaussian":
-        raise Refused("several records of a client in other noise than one Gaussian sum")
+        raise Refused(
+            f"several records of a client are covered in Gaussian noise only, not in "
+            f"{f['inner']['type']!r:.40}"
+        )
     one, scheme, held = _gaussian_sum(f["inner"]), f["scheme"], _whole(2, 10**9, f, "held")
     kind, drawn, z = scheme["type"], _fields(scheme), _one_sum(one, "held")
     fills = True
@@ -942,14 +972,16 @@ def _held(f: Tree, adjacency: str, observer: str, small: float) -> Known:
         law = _replaced(one, drawn, adjacency, small, held)[1]
     else:
         raise Refused(f"a client that holds several records under {kind} is not covered")
+    _check_listed(adjacency, observer)
     if observer == "server":
-        if adjacency == "add_remove":
-            raise Refused("the participants show the server which clients are present")
         return _seen_draws(z, law, adjacency)
     if kind in ("Poisson", "Everyone"):
         return _apart(z, law, adjacency)
     if adjacency == "add_remove" and not fills:
-        raise Refused("without the client's records a cohort cannot be filled")
+        raise Refused(
+            f"without the client's {held} records a cohort of {drawn['size']} cannot be filled "
+            f"from a population of {drawn['population']}"
+        )
     return _in_slots(z, law, adjacency)
 
 
@@ -989,6 +1021,15 @@ def _column(tree: Tree, rounds: int) -> list[arb] | None:
     return found + [arb(0)] * (rounds - len(found))
 
 
+def _check_work(rounds: int, count: int, what: str) -> None:
+    """Refuse sums of too many terms."""
+    if rounds * count > MOST_TERMS:
+        raise Refused(
+            f"{rounds} rounds with {count} {what} are not covered; their product may be at most "
+            f"{MOST_TERMS}"
+        )
+
+
 def _roots(count: int, odd: int) -> list[arb]:
     """Return coefficients of (1 - x)^(-1/2) (odd = 1), or of its inverse (odd = 3)."""
     found = [arb(1)]
@@ -1002,13 +1043,13 @@ def _banded(f: Tree, rounds: int) -> list[arb]:
     if f["weights"] is None:
         return _roots(min(bands, rounds), 1)
     if len(f["weights"]) != bands:
-        raise Refused("the number of weights is not that of the bands")
+        raise Refused(f"{bands} bands need as many weights, got {len(f['weights'])}")
     return _positive_first([arb(_entry(w)) for w in f["weights"]])
 
 
 def _positive_first(column: list[arb]) -> list[arb]:
     if not column[0] > 0:
-        raise Refused("a factor needs a diagonal above 0")
+        raise Refused(f"a factor needs a diagonal above 0, got {column[0].str(5)}")
     return column
 
 
@@ -1018,8 +1059,7 @@ def _entry(value: Any) -> float:
 
 def _banded_inverse(f: Tree, rounds: int) -> list[arb]:
     inverse, found = _roots(min(_whole(1, 2**53, f, "bands"), rounds), 3), [arb(1)]
-    if len(inverse) * rounds > 10**6:
-        raise Refused("so many bands and rounds are not covered")
+    _check_work(rounds, len(inverse), "bands")
     for k in range(1, rounds):
         near = range(1, min(k, len(inverse) - 1) + 1)
         found.append(-sum((inverse[j] * found[k - j] for j in near), arb(0)))
@@ -1028,7 +1068,10 @@ def _banded_inverse(f: Tree, rounds: int) -> list[arb]:
 
 def _buffered(f: Tree, rounds: int) -> list[arb]:
     if f["scales"] is None or f["decays"] is None:
-        raise Refused("scales and decays of a BufferedToeplitz must be stated")
+        raise Refused(
+            "scales and decays of a BufferedToeplitz must be stated, got "
+            f"{f['scales']!r:.40} and {f['decays']!r:.40}"
+        )
     terms = [
         [
             arb(_from(0, 1e150, {"scales": s}, "scales", float)),
@@ -1036,8 +1079,7 @@ def _buffered(f: Tree, rounds: int) -> list[arb]:
         ]
         for s, d in zip(f["scales"], f["decays"], strict=True)
     ]
-    if len(terms) * rounds > 10**6:
-        raise Refused("so many buffers and rounds are not covered")
+    _check_work(rounds, len(terms), "buffers")
     found = [arb(1)]
     for _ in range(rounds - 1):
         found.append(sum((s for s, _ in terms), arb(0)))
@@ -1087,10 +1129,16 @@ def _rows_of_matrix(f: Tree, rounds: int) -> list[list[arb]]:
     """Return the first rows of a lower triangular matrix with a diagonal above 0."""
     array = f["array"]
     if len(array) < rounds:
-        raise Refused("the matrix has fewer rows than the run has rounds")
-    rows = [[arb(_entry(x)) for x in row[: i + 1]] for i, row in enumerate(array[:rounds])]
-    if any(len(row) != i + 1 or not row[i] > 0 for i, row in enumerate(rows)):
-        raise Refused("the matrix is not lower triangular with a diagonal above 0")
+        raise Refused(
+            f"the matrix has {len(array)} rows, fewer than the {rounds} rounds of the run"
+        )
+    rows = [[arb(_entry(x)) for x in row] for row in array[:rounds]]
+    for i, row in enumerate(rows):
+        if len(row) != i + 1 or not row[i] > 0:
+            raise Refused(
+                f"row {i} of the matrix must have {i + 1} entries, the last one above 0, got "
+                f"{len(row)}"
+            )
     return [row + [arb(0)] * (rounds - len(row)) for row in rows]
 
 
@@ -1144,8 +1192,7 @@ def _comb(column: list[arb], gap: int, count: int) -> list[arb]:
         for i, x in enumerate(column):
             found.append(x + found[i - gap] if i >= gap else x)
         return found
-    if len(column) * count > 10**6:
-        raise Refused("so many participations in so many rounds are not covered")
+    _check_work(len(column), count, "participations")
     return [
         sum((column[i - r * gap] for r in range(min(count, i // gap + 1))), arb(0))
         for i in range(len(column))
@@ -1247,7 +1294,10 @@ def _correlated(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     rounds = _whole(1, 10**6, f, "rounds")
     rule = _rule(f["participation"], rounds)
     if adjacency == "add_remove" and not rule.apart:
-        raise Refused("the removal of a unit moves others to other rounds")
+        raise Refused(
+            f"apart must be true in {f['participation']['type']!r:.40} for adjacency "
+            f"{adjacency!r}: otherwise the removal of a unit moves others to other rounds"
+        )
     low, high = _change(f["factor"], rounds, rule)
     scale = int(MOVES[adjacency]) / arb(_noise(f))
     above, below = (_node("Gdp", mu=scale * x.sqrt()) for x in (high, low))
@@ -1298,10 +1348,13 @@ def _share_noise(kind: str, f: Tree) -> Shares:
     if f["seed"] is not None:
         _whole(0, 2**63, f, "seed")
     if lost >= cohort or (topped and f["colluding"]):
-        raise Refused("no honest share of the noise counts")
+        raise Refused(
+            f"no honest share of the noise counts: {lost} of {cohort} clients are missing or "
+            f"colluding (topped_up: {topped})"
+        )
     width = 1 << (kept - 1).bit_length() if rotated else kept
     if width == 1:
-        raise Refused("integer noise on one coordinate is not covered")
+        raise Refused(f"integer noise on one coordinate is not covered (kept: {kept})")
     square = _rounded_square(
         arb(clip.numerator) / clip.denominator * step.denominator / step.numerator, width
     )
@@ -1328,7 +1381,7 @@ def _rounded_square(length: arb, width: int) -> int:
     found = ((length + d.sqrt()) ** 2).min(length**2 + d / 4 + spread)
     number = (found * (1 + arb(2) ** -40)).upper().ceil().unique_fmpz()
     if number is None:
-        raise Undecided("the norm of a rounded vector")
+        raise Undecided(f"the norm of a rounded vector of length {length.str(5)}")
     return int(number)
 
 
@@ -1339,14 +1392,20 @@ def _sum_error(shares: int, variance: arb) -> arb:
     exponent = 2 * arb.pi() ** 2 * variance
     first = shares * (-exponent).exp()
     if not first < arb(6) / 10 or shares > MOST_SHARES:
-        raise Refused("so many small shares of noise are not covered")
+        raise Refused(
+            f"{shares} shares of noise, each of a variance of {variance.str(5)}, are not covered; "
+            "use fewer or larger ones"
+        )
     total, ways = first**2, arb(1)
     for j in range(1, shares // 2 + 1):
         ways = ways * (shares + j - 1) / j
         total += 2 * ways * (-exponent * (j - arb(j * j) / shares)).exp()
     found = total / (1 - first**2)
     if not found <= arb(1) / 2:
-        raise Refused("shares of the noise are too small")
+        raise Refused(
+            f"shares of the noise are too small: their sum is {found.str(5)} apart from one draw, "
+            "above 1/2"
+        )
     return arb(found.upper())
 
 
@@ -1373,7 +1432,10 @@ def _gaussian_above(noise: Shares, times: int) -> arb:
         if 100 * wider <= 101 * mu:
             found.append(wider.upper())
     if not found:
-        raise Refused("shares of the noise are too small for a Gaussian pair")
+        raise Refused(
+            "shares of the noise are too small for a Gaussian pair within 1 %: "
+            f"a variance of {variance.str(5)} in integer units"
+        )
     return arb(min(found))
 
 
@@ -1381,7 +1443,10 @@ def _skellam_above(noise: Shares, times: int) -> arb:
     """Return mu of I7: a Gaussian pair of it dominates a sum that is moved by a contribution."""
     variance = noise.count * noise.share
     if not variance >= 16:
-        raise Refused("Skellam noise of a variance below 16 integer units is not covered")
+        raise Refused(
+            "Skellam noise of a variance below 16 integer units is not covered, got "
+            f"{variance.str(5)}"
+        )
     return times * (noise.square / variance).sqrt() * (1 + 4 / variance)
 
 
@@ -1408,7 +1473,10 @@ def _check_cohort(f: Tree, scheme: Tree | None) -> None:
         return
     kind, drawn, cohort = scheme["type"], _fields(scheme), f["cohort"]
     if kind == "FixedSize" and drawn["size"] != cohort:
-        raise Refused("the cohort of the noise is not that of the scheme")
+        raise Refused(
+            f"the cohort of the noise, {cohort!r:.40}, is not that of the scheme, "
+            f"{drawn['size']!r:.40}"
+        )
     if f["topped_up"] or kind in ("FixedSize", "Everyone"):
         return
     units = drawn.get("population")
@@ -1416,13 +1484,15 @@ def _check_cohort(f: Tree, scheme: Tree | None) -> None:
         raise Refused(f"noise that is not topped up under {kind} is not covered")
     units, rounds = _whole(1, 2**53, drawn, "population"), drawn["rounds_per_epoch"]
     if -(-units // rounds) != cohort or units // rounds < cohort - f["missing"]:
-        raise Refused("the rounds of the epoch have fewer shares of the noise than are counted")
+        raise Refused(
+            f"{rounds} rounds of {units} units have fewer shares of the noise than the counted "
+            f"cohort of {cohort!r:.40}"
+        )
 
 
 def _integers(kind: str, f: Tree, adjacency: str, observer: str, small: float) -> Known:
     one = _integer_sum(_node(kind, **f))
-    if adjacency == "add_remove" and not one.absent:
-        raise Refused("an absent client's share of the noise shows, unless noise is topped up")
+    _check_absent(one, adjacency)
     return one.known(one.pair(adjacency), None)
 
 
@@ -1465,7 +1535,10 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
         else:
             way = partial(_by_rows, Repeated(q, rule.gap), small)
     elif not in_turns:
-        raise Refused("this draw of rounds of correlated noise is not covered")
+        raise Refused(
+            f"correlated noise under {kind!r:.40} with {named[0]} (at most {named[1]!r:.40} "
+            "rounds) is not covered"
+        )
     stays = dict(_fields(noise["participation"]), apart=True)
     apart = noise | {"participation": _node(noise["participation"]["type"], **stays)}
     plain = replace(_correlated(apart, adjacency, observer, small), below=())
@@ -1494,7 +1567,10 @@ def _once_an_epoch(
             return partial(_by_rows, draw, small)
         if draw.places == rounds:
             return partial(_some, rule.most, small)
-    raise Refused("this allocation of rounds is not covered")
+    raise Refused(
+        f"an allocation of {draw.places} of {rounds} rounds under {named} with separation "
+        f"{rule.gap} is not covered"
+    )
 
 
 def _bands(column: list[arb]) -> int:
@@ -1505,7 +1581,10 @@ def _check_groups(rule: Rule, scheme: Tree, adjacency: str) -> None:
     """Refuse the removal of a unit if the groups of others may depend on it."""
     apart = scheme["type"] == "Poisson" and rule.apart
     if adjacency == "add_remove" and rule.gap > 1 and not apart:
-        raise Refused("the group of a unit may depend on other units")
+        raise Refused(
+            f"the group of a unit may depend on other units: adjacency {adjacency!r} needs "
+            f"Poisson sampling and apart, got {scheme['type']!r:.40} and {rule.apart}"
+        )
 
 
 def _cyclic(
@@ -1894,7 +1973,7 @@ def _steps(x: arb, side: int) -> int:
     """Return a number rounded up (side 1), to at least 1 if it may be above 0, or down."""
     whole = (x.upper().ceil() if side > 0 else x.lower().floor()).unique_fmpz()
     if whole is None:
-        raise Undecided("an entry of the factor")
+        raise Undecided(f"the whole part of {x.str(5)}, an entry of the factor")
     return max(int(whole), 0)
 
 
@@ -1942,10 +2021,8 @@ def _in_cohort(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     scheme = f["scheme"]
     kind = _one_of(DRAWN.keys() - {"WithReplacement", "RandomAllocation"}, scheme, "type")
     drawn = _fields(scheme)
-    if (kind, adjacency) == ("FixedSize", "add_remove") and drawn["size"] == drawn["population"]:
-        raise Refused(
-            "a cohort of the whole population cannot be filled after an addition or removal"
-        )
+    whole = kind == "FixedSize" and drawn["size"] == drawn["population"]
+    _check_filled(adjacency, whole, drawn)
     inside = f["inner"]
     epoch = inside["type"] == "SampledMechanism" and "rounds_per_epoch" in json.dumps(inside)
     if inside["type"] not in ("Gaussian", "SampledMechanism") or epoch:
@@ -2022,7 +2099,7 @@ class Piece:
         for w, m in terms:
             k = round(float(m / unit))
             if k < 0 or (unit * k).repr() != m.repr():
-                raise Undecided("a multiple of a unit")
+                raise Undecided(f"whether {m.str(5)} is a multiple of {unit.str(5)}")
             found[k] = found.get(k, ZERO) + (w * m if slopes else w)
         return arb_poly([found.get(k, ZERO) for k in range(max(found) + 1)])
 
@@ -2101,7 +2178,7 @@ class Piece:
         at = at if self.low is None else at.max(self.low)
         at = at if self.high is None else at.min(self.high)
         if not (a > b or a < b):
-            raise Undecided("the slope of a loss")
+            raise Undecided(f"the slope of a loss between the means {a.str(5)} and {b.str(5)}")
         low, high = (at, self.high) if a > b else (self.low, at)
         return self.held(self.p, low, high) - x.exp() * self.held(self.q, low, high)
 
@@ -2219,7 +2296,7 @@ def _monotone(piece: Piece) -> list[Piece]:
             break
         low, high = 2 * low - piece.cross, 2 * high - piece.cross
     else:
-        raise Undecided("where a loss turns")
+        raise Undecided(f"where a loss turns, near {piece.cross.str(5)}")
     for _ in range(2 * BITS):
         middle = ((low + high) / 2).mid()
         low, high = (middle, high) if rises(middle) * rises(low) > 0 else (low, middle)
@@ -2239,7 +2316,7 @@ def _signs(piece: Piece) -> list[bool]:
     signs = [w > 0 for _, w in every]
     known = all(w > 0 or w < 0 for _, w in every)
     if not known or sum(a != b for a, b in pairwise(signs)) > 1:
-        raise Undecided("the number of turning points of a loss")
+        raise Undecided(f"the number of turning points of a loss of {len(every)} terms")
     return signs
 
 
@@ -2300,7 +2377,10 @@ def _laplace(f: Tree) -> Pair:
 
 def _exchanged(f: Tree) -> Pair:
     if f["there"] != f["back"]:
-        raise Refused("Laplace noise and two parts at different distances")
+        raise Refused(
+            f"Laplace noise and two parts at different distances, {f['there']!r:.40} and "
+            f"{f['back']!r:.40}"
+        )
     s, r, half = arb(f["there"]), arb(f["q"]), arb(1) / 2
     stays, far = half * (1 - r), half * r * (-s).exp()
     own, other = ((stays, arb(1)), (far, arb(-1))), ((stays + far, arb(1)),)
@@ -2374,7 +2454,7 @@ def _in_cells(far: arb, cells: int, below: Callable[[arb], tuple[arb, arb]]) -> 
     It is post-processing, so it only bounds from below; so do cells that are left out.
     """
     if not far < MOST_MOVE:
-        raise Undecided("cells of so large a move")
+        raise Undecided(f"cells of so large a move: {far.str(5)}, at most {MOST_MOVE}")
     count = math.ceil((float(far) + 12) * cells)
     edges = [below(arb(k) / cells - 12) for k in range(count + 1)]
     ends = [(ZERO, ZERO), *edges, (arb(1), arb(1))]
@@ -2423,7 +2503,7 @@ def _cohort_sum(f: Tree) -> Pair:
     most = 8.0 * CELLS * min(1.0, 8 / len(laws[0]))  # one round is decided to all digits
     fine = max(most, float(CELLS)) if line else min(16.0, math.sqrt(MOST_PLANE / area))
     if fine < 8.0 or fine * sum(wide) > MOST_PLANE:
-        raise Undecided("cells of so many cohorts")
+        raise Undecided(f"cells of so many cohorts: {len(laws[0])}, in an area of {area:g}")
     fine = fine / 4 if f.get("coarse") else fine
     edges = [
         [x[0] - 8 + k / fine for k in range(math.ceil(w * fine) + 1)] if w else []
@@ -2529,7 +2609,7 @@ def _log_normal(variance: arb, cell: arb, small: float, side: int) -> Ratios:
     ends = float(-s * far - variance / 2), float(s * (s + far) - variance / 2)
     first, last = math.floor(ends[0] / float(cell)), math.ceil(ends[1] / float(cell))
     if last - first > MOST_PLACES:
-        raise Undecided("a law of too many places")
+        raise Undecided(f"a law of {last - first} places, more than {MOST_PLACES}")
     edges = [(cell * k + variance / 2) / s for k in range(first, last + 1)]
     below = [(_normal_below(y - s), _normal_below(y)) for y in edges]
     masses = [(v - p, w - q) for (p, q), (v, w) in pairwise(below)]
@@ -2573,7 +2653,7 @@ def _place_of(value: arb, cell: arb) -> tuple[int, arb]:
     place = math.floor(float(value.log() / cell))
     up = (value * (-cell * place).exp() - 1) / (cell.exp() - 1)
     if not (up >= 0 and up <= 1):
-        raise Undecided("the place of an average")
+        raise Undecided(f"the place of an average, {value.str(5)}")
     return place, up
 
 
@@ -2706,7 +2786,7 @@ def _upwards(mass: arb, total: arb, k: int, size: int) -> tuple[int, arb]:
     if not (up >= 0 and up <= mass):
         k, up = (k - 1, up + mass) if up < mass / 2 else (k + 1, up - mass)
     if not 0 <= k < size - 1 or not (up >= 0 and up <= mass):
-        raise Undecided("the step of a value")
+        raise Undecided(f"the step of a value, near {k} of {size}")
     return k, up
 
 
@@ -2715,7 +2795,7 @@ def _placed(masses: list[arb], step: arb, cell: arb) -> Ratios:
     first = math.floor(float(step.log() / cell)) - 2
     size = math.ceil(float((step * len(masses)).log() / cell)) - first + 4
     if size > MOST_STEPS:
-        raise Undecided("a law of too many places")
+        raise Undecided(f"a law of {size} places, more than {MOST_STEPS}")
     places = [(cell * (first + k)).exp() for k in range(size)]
     found, wide = [ZERO] * size, cell.exp() - 1
     base, unit = math.log(float(step)), float(cell)
@@ -2726,7 +2806,7 @@ def _placed(masses: list[arb], step: arb, cell: arb) -> Ratios:
             at = at - 1 if up < 0.5 else at + 1
             up = (k * step / places[at] - 1) / wide
         if not (up >= 0 and up <= 1):
-            raise Undecided("the place of a mean")
+            raise Undecided(f"the place of a mean, step {k} of {len(masses)}")
         found[at], found[at + 1] = found[at] + w - w * up, found[at + 1] + w * up
     return _valued(cell, first, found, 1 - sum(masses[1:], ZERO))
 
@@ -2762,7 +2842,7 @@ def _by_doubling(one: Ratios, copies: int, small: float) -> Ratios:
 def _coarser(one: Ratios, cell: arb) -> Ratios:
     """Return a law on the places of another cell."""
     if len(one.q) * one.cell > MOST_WIDE * cell:
-        raise Undecided("a law of too many places")
+        raise Undecided(f"a law of {len(one.q)} places in cells of {cell.str(5)}")
     made = dict[int, list[arb]]()
     for k, (w, v) in enumerate(zip(one.q, one.p, strict=True)):
         value = (one.cell * (one.first + k)).exp()
@@ -2792,7 +2872,7 @@ def _replaced_ratios(f: Tree) -> Pair:
         ratio = (law.cell * (law.first + k)).exp()
         ratios.append(ratio)
     if rest < 0:
-        raise Undecided("the mass of a law")
+        raise Undecided(f"the mass of a law: {float(rest):g} is left")
     # Steps at larger quantiles only increase losses, so the rest comes first.
     rising: list[list[Any]] = [[r, w] for r, w in zip(ratios, masses, strict=True)]
     falling: list[list[Any]] = [[r, w] for r, w in rising[::-1]]
@@ -2829,7 +2909,7 @@ def _exchanged_units(f: Tree) -> Pair:
             gain, cells = _gain(arb(f["mu"]), f["rounds"], float(epsilon), float(delta))
         work += cells
         if not gain <= delta or work > MOST_CELLS_OF_A_PROFILE:
-            raise Undecided("a point of a profile, or its cells")
+            raise Undecided(f"a point of a profile, epsilon {epsilon:g}, or its {work} cells")
         known.append((_exact(arb(epsilon).exp().upper()), Fraction(float(delta))))
     return _of_points(known)
 
@@ -2852,7 +2932,7 @@ def _gain(mu: arb, t: int, epsilon: float, delta: float) -> tuple[arb, int]:
 
     most = math.ceil(13 * (8.5 * math.sqrt(t) + t * float(a - 1) / spread))
     if most > MOST_STEPS:
-        raise Undecided("a profile of so many rounds")
+        raise Undecided(f"a profile of so many rounds, {t}: {most} places")
 
     def reach(rest: Callable[[int], arb]) -> int:
         k = 26
@@ -2872,7 +2952,7 @@ def _gain(mu: arb, t: int, epsilon: float, delta: float) -> tuple[arb, int]:
     low = _far_sums({-k: w for k, w in law.items()}, cell, t, little)[0]
     size = high + low + 1
     if size > MOST_STEPS:
-        raise Undecided("a profile of so many rounds")
+        raise Undecided(f"a profile of so many rounds, {t}: {size} places")
     bits = math.ceil(-math.log2(little)) + 64
     gains = _power_above(law, t, size, bits)[1 : high + 1]
     found = cell * sum(k * w for k, w in enumerate(gains, 1)) / arb(2) ** bits
@@ -2932,7 +3012,9 @@ def _inner_draws(f: Tree) -> Pair:
     every = up.pieces + down.pieces
     still = 1 - sum((x.held(x.p, x.low, x.high) for x in every), ZERO)
     if not still > 0:
-        raise Undecided("draws inside draws, if no outcome is left at a loss of 0")
+        raise Undecided(
+            f"draws inside draws, if no outcome is left at a loss of 0 ({still.str(5)})"
+        )
     return Pair((), still, every, (up.only[0], down.only[1]))
 
 
@@ -3008,7 +3090,7 @@ def _shared_thresholds(z: arb, law: Law, there: int, back: int, small: float) ->
             ZERO,
         )
         if not (known.e[n] <= following and high >= low):
-            raise Undecided("where a number of draws joins the others")
+            raise Undecided(f"where {law[n][0]} draws join the others")
         lost += (high.exp() - low.exp()) * rest * (-following * following / 2).exp()
         ends[n], n, t = min(ends[n], following, key=float), n + 1, following
     lost += sum(
@@ -3062,7 +3144,7 @@ def _never_below(at: Callable[[arb], tuple[arb, arb]], low: arb, high: arb) -> N
         if value > 0 or (slope > 0 and at(a)[0] > -tiny):
             continue
         if depth > 40:
-            raise Undecided("whether numbers of draws may share a threshold")
+            raise Undecided(f"whether numbers of draws may share a threshold near {a.str(5)}")
         middle = arb(((a + b) / 2).mid())
         todo += [(a, middle, depth + 1), (middle, b, depth + 1)]
 
@@ -3109,7 +3191,7 @@ def _summed_rounds(f: Tree) -> Pair:
     """
     mu, chance = float(f["mu"]), f["take"] / f["rounds"] * f["share"] / 4
     if mu > MOST_MOVE:
-        raise Undecided("cells of so large a move")
+        raise Undecided(f"cells of so large a move: {mu:g}, at most {MOST_MOVE}")
     hidden = -mu if f["opposite"] else 0.0
 
     def ratio(y: float) -> float:
@@ -3126,7 +3208,7 @@ def _summed_rounds(f: Tree) -> Pair:
             edges.append(a + (b - a) * (at * width - ratio(a)) / (ratio(b) - ratio(a)))
             at += 1
     if len(edges) * f["rounds"] > 1 << 18:
-        raise Undecided("a sum over too many rounds")
+        raise Undecided(f"a sum over {f['rounds']} rounds of {len(edges)} cells")
     every = [_masses_of(edges, arb(m)) for m in (ZERO, f["mu"], hidden and -f["mu"])]
     rest, p, q = (arb_poly(masses) for masses in every)
     rest = _to_power(rest, f["rounds"] - f["take"])
@@ -3336,7 +3418,7 @@ def _panels(
         elif rate * whole < allowed:
             yield middle, half, rate * whole, True
         elif depth > 60:
-            raise Undecided("a panel of a moment's integral")
+            raise Undecided(f"a panel of a moment's integral near {middle.str(5)}")
         else:
             todo += [(middle + s * half / 2, half / 2, depth + 1) for s in (-1, 1)]
 
@@ -3346,7 +3428,7 @@ def _gauss(piece: Piece, tilt: arb, middle: acb, half: acb) -> Iterator[tuple[ac
     for at, share in _legendre():
         found = tilted(piece, tilt, middle + half * at)
         if found is None:
-            raise Undecided("a node of a moment's integral")
+            raise Undecided(f"a node of a moment's integral near {middle.str(5)}")
         yield share * half * found[0].exp(), found[1]
 
 
@@ -3375,7 +3457,7 @@ def _bounds(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
         if falls is not None:
             yield falls[0] * abs(v - u), falls[1]
         elif depth > 12:
-            raise Undecided("the bound for large heights")
+            raise Undecided(f"the bound for large heights near {u.str(5)}")
         else:
             todo += [(u, (u + v) / 2, depth + 1), ((u + v) / 2, v, depth + 1)]
 
@@ -3385,7 +3467,7 @@ def _cuts(a: acb, b: acb, up: float) -> list[acb]:
     if a.imag == b.imag:
         count = 0 if a.imag == 0 else math.ceil(abs(float((b - a).real / up)) * 4)
         if count > MOST_CUTS:
-            raise Undecided("a path of too many cells")
+            raise Undecided(f"a path of {count} cells, more than {MOST_CUTS}")
         return [a + (b - a) * k / count for k in range(count + 1)] if count else []
     a, b = (b, a) if a.imag == 0 else (a, b)  # towards the real line by powers of 2
     return [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(400)] + [b]
@@ -3763,7 +3845,7 @@ class Lattice:
         self.first = sum(n * k for k, (_, n) in zip(firsts, rounds, strict=True))
         self.count = sum(n for _, n in rounds)
         if self.up - self.first > MOST_POINTS:  # an end near 0 next to losses far below it
-            raise Undecided("a lattice of too many points")
+            raise Undecided(f"a lattice of too many points, {self.up - self.first}")
         self.spreads = [
             Spread(pair, self.h, k, self.up - self.first + self.count, small)
             for k, (pair, _) in zip(firsts, rounds, strict=True)
@@ -3772,7 +3854,7 @@ class Lattice:
         exponents = (-small.log(), x - small.log())  # an error of Q's masses counts e^x times
         self.bits = [UNIT + math.ceil(float(each / arb(2).log())) for each in exponents]
         if self.bits[1] > MOST_BITS:
-            raise Undecided("so small a delta, or so large a loss")
+            raise Undecided(f"so small a delta, or so large a loss: {self.bits[1]} bits")
         sides = zip(*(one.both() for one in self.spreads), strict=True)
         self.masses = [
             [Masses.of(each, bits) for each in every]
@@ -3865,7 +3947,7 @@ class Masses:
 def _integer(x: arb) -> int:
     found = x.unique_fmpz()
     if found is None:
-        raise Undecided("a mass of a lattice")
+        raise Undecided(f"a mass of a lattice, {x.str(5)}")
     return int(found)
 
 
@@ -3911,7 +3993,9 @@ class Spread:
         self.lost += lost
         (start, slope), (end, _) = _rising(piece, a), _rising(piece, b)
         if not start < end:
-            raise Undecided("the loss of a piece does not increase")
+            raise Undecided(
+                f"the loss of a piece does not increase from {start.str(5)} to {end.str(5)}"
+            )
         k, last = _place(start, self.h), _place(end, self.h)
         last = min(last, self.first + len(self.masses))
         while k < last:
@@ -3925,7 +4009,7 @@ def _place(loss: arb, h: arb) -> int:
     """Return the point below a loss; the loss may be below it by SLIP."""
     found = (loss / h + SLIP / 8).floor().unique_fmpz()
     if found is None:
-        raise Undecided("the position of a loss on the lattice")
+        raise Undecided(f"the position of the loss {loss.str(5)} on the lattice")
     return int(found)
 
 
@@ -3986,7 +4070,7 @@ def _meeting(piece: Piece, target: arb, a: arb, b: arb, step: arb) -> tuple[arb,
             return y, slope
         a, b = (y, b) if loss < target else (a, y)
         y = (y - (loss - target) / slope).mid()
-    raise Undecided("a lattice point's outcome")
+    raise Undecided(f"a lattice point's outcome, at the loss {target.str(5)}")
 
 
 def _widened(values: list[float], reach: int) -> list[float]:
@@ -4358,8 +4442,8 @@ def _check_facts(bound: dict[str, Any]) -> None:
     _one_of(MOVES, bound, "adjacency")
     _one_of(("aggregate", "server", "final"), bound, "observer")
     _one_of(("epsilon", "delta"), bound, "quantity")
-    if (bound["unit"], bound["adjacency"], bound["observer"]) == ("client", "add_remove", "server"):
-        raise Refused("a client on the server's list is present")
+    if bound["unit"] == "client":
+        _check_listed(bound["adjacency"], bound["observer"])
 
 
 def _check_units(bound: dict[str, Any], units: set[str]) -> None:
@@ -4413,7 +4497,10 @@ _MISSHAPEN = (ValueError, TypeError, AttributeError)
 def _checked(document: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     ctx.prec = BITS
     if document.get("digest") != digest(document):
-        raise Refused("the digest differs from the document, so the document was changed")
+        raise Refused(
+            f"the digest {document.get('digest')!r:.16} differs from the document, so the document "
+            "was changed"
+        )
     _one_of((1,), document, "version")
     bound = document["bound"]
     _check_facts(bound)
@@ -4473,7 +4560,9 @@ class Question:
         """Return whether the true value is at least this end."""
         if self.given == 0 and self.epsilon:
             if any(not _is_zero(run.apart(end)) for run in runs):
-                raise Undecided("a largest loss of numbers that are drawn nearly by their law")
+                raise Undecided(
+                    f"a largest loss, {end:g}, of numbers that are drawn nearly by their law"
+                )
             return any(not end > run.largest() for run in runs)
         return any(not run.at_most(*self._at(end)) for run in runs)
 
@@ -4544,7 +4633,7 @@ LONGEST = 2**23
 def content(path: Path) -> str:
     """Return a file's text; a pipe, a device or a file of more than ``LONGEST`` is refused."""
     if path.exists() and not path.is_file():
-        raise Refused("not a file")
+        raise Refused(f"{path.name!r} is not a file")
     with open(path, encoding="utf-8") as file:
         text = file.read(LONGEST + 1)
     if len(text) > LONGEST or deepest(text) > 64:

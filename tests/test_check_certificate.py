@@ -339,6 +339,19 @@ def test_what_is_not_covered_is_refused():
         check_certificate.check(document)
 
 
+def test_a_matrix_with_entries_above_its_diagonal_is_refused():
+    """They were not read, so the pair was that of another factor."""
+    factor = fp.factors.Matrix([[1.0, 0.0], [0.5, 1.0]])
+    run = fp.CorrelatedNoise(
+        factor=factor, noise_multiplier=2.0, rounds=2, participation=fp.MinimumSeparation(1)
+    )
+    document = through_json(fp.epsilon(run, delta=1e-5, adjacency="zero_out"))
+    assert len(proved(document)) == 2
+    document["mechanism"]["fields"]["factor"]["fields"]["array"][0].append(9.0)
+    with pytest.raises(check_certificate.Refused, match="row 0 of the matrix must have 1 entries"):
+        check_certificate.check(signed(document))
+
+
 SPACED = fp.MinimumSeparation(5)
 MADE = {
     "replacement, seen": (

@@ -206,7 +206,8 @@ def from_discrete_gaussian_mechanism(
     if truncation_bound is not None or sampling_prob != 1.0:
         raise UnsupportedLossError(
             "discrete Gaussian noise is certified as it is, without truncation_bound and "
-            "sampling_prob; for a sampled sum use fedprivacy.DistributedDiscreteGaussian"
+            f"sampling_prob, got {truncation_bound!r} and {sampling_prob!r}; for a sampled sum use "
+            "fedprivacy.DistributedDiscreteGaussian"
         )
     moved = integer(1, sensitivity=sensitivity)
 

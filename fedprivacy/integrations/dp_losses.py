@@ -331,7 +331,11 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
                 "with the same neighboring_relation"
             )
         if self._settings.pessimistic != other._settings.pessimistic:
-            raise ValueError("estimation types differ; make both with one pessimistic_estimate")
+            own = self._settings.pessimistic
+            raise ValueError(
+                f"estimation types differ: pessimistic_estimate is {own} here and {not own} in "
+                "the other; make both with one pessimistic_estimate"
+            )
 
     def compose(
         self, privacy_loss_distribution: Any, tail_mass_truncation: float = 1e-15

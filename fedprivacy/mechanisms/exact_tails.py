@@ -247,7 +247,10 @@ def quick_table(tail: Tail) -> QuickTable:
     left_out = abs(moved[3]) / 32.0 + sum(abs(moved[k]) * 0.5**k for k in range(4, DEGREE + 1))
     # Not `>`: NaN is refused too.
     if not left_out.max() <= QUICK_ERROR:
-        raise ArithmeticError("the quick table is too coarse, so the arithmetic is broken")
+        raise ArithmeticError(
+            f"the quick table must be within {QUICK_ERROR}, got {left_out.max()}, so the "
+            "arithmetic is broken"
+        )
     square, line = moved[2], moved[1] + 3.0 / 16.0 * moved[3]
     constant = moved[0] - middles * (line - middles * square)
     rows = [constant, (line - 2.0 * middles * square) / width, square / width**2]

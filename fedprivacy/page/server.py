@@ -256,7 +256,8 @@ async def _forward(job: ChildProcess, rest: bytes, pieces: AsyncIterator[bytes],
         if piece:
             await job.send(piece)
     if left:
-        raise ParameterError("The files must be as long as the form says.")
+        apart = f"{left} bytes shorter" if left > 0 else f"at least {-left} bytes longer"
+        raise ParameterError(f"The files must be as long as the form says, but they are {apart}.")
 
 
 async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
