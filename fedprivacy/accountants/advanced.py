@@ -10,7 +10,7 @@ import numpy as np
 
 from ..loss import Curve, Side, orientations
 from ..loss.curves.between import one_side, readings
-from ..loss.curves.components import UnitDraws, any_inside, is_composed, parts_of
+from ..loss.curves.components import UnitDraws, any_inside, is_composed, parts_of, shapes_of
 from ..loss.strategies import direct
 from ..loss.strategies.too_large import given_up
 from ..privacy_loss import PrivacyLoss
@@ -55,7 +55,7 @@ class AdvancedCompositionAccountant(Accountant):
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         curve = one_side(loss.curve, Side.UP)
         parts = parts_of(curve)
-        inner = any(any_inside(one, is_composed) for one, _ in parts)
+        inner = any(any_inside(one, is_composed) for one, _ in shapes_of(curve))
         nested = "; points of nested rounds from their PLD" if inner else ""
         # If no rule can make the loss small, it is only added up.
         if (simple := given_up(curve)) is not None:
@@ -210,23 +210,22 @@ def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
     many = len(parts) >= _MANY // 4 and delta > 0.0
     found = _together(parts, delta)[0] if many else {}
-    left = [curve for curve, _ in parts if curve not in found]
+    left = [(k, curve) for k, (curve, _) in enumerate(parts) if k not in found]
     near = _Near()
-    for curve in sorted(left, key=lambda one: one.support().cover) if many else left:
+    for k, curve in sorted(left, key=lambda one: one[1].support().cover) if many else left:
         guess = near.guess(curve) if many else math.nan
-        ends = [_worse(one, delta, guess) for one in readings(curve)]
-        found[curve] = min(ends)
-        near.known(curve, found[curve])
-    return [Point(found[curve], delta, count) for curve, count in parts]
+        found[k] = min(_worse(one, delta, guess) for one in readings(curve))
+        near.known(curve, found[k])
+    return [Point(found[k], delta, count) for k, (_, count) in enumerate(parts)]
 
 
 def _points_at(parts: Sequence[tuple[Curve, int]], deltas: Sequence[float]) -> list[list[Point]]:
     """Return ``_points`` at several per-round deltas, many at a time where that is possible."""
     found = _together(parts, *deltas) if min(deltas) > 0.0 else [{} for _ in deltas]
-    if any(curve not in known for known in found for curve, _ in parts):
+    if any(len(known) < len(parts) for known in found):
         return [_points(parts, delta) for delta in deltas]
     return [
-        [Point(known[curve], delta, count) for curve, count in parts]
+        [Point(known[k], delta, count) for k, (_, count) in enumerate(parts)]
         for known, delta in zip(found, deltas, strict=True)
     ]
 
@@ -292,18 +291,18 @@ def _pairs(curve: Curve) -> list[_Pair | None]:
     return [*found, None if other is None else _Pair.of(other, False)]
 
 
-def _together(parts: Sequence[tuple[Curve, int]], *deltas: float) -> list[dict[Curve, float]]:
-    """Return the epsilons of all curves with Gaussian pairs for both orders, many at a time.
+def _together(parts: Sequence[tuple[Curve, int]], *deltas: float) -> list[dict[int, float]]:
+    """Return the epsilons of all parts with Gaussian pairs for both orders, many at a time.
 
-    There is one dictionary for each delta.
+    There is one dictionary for each delta, with the indices of the parts.
     """
-    asked: dict[tuple[bool, bool], list[tuple[Curve, _Pair]]] = {}
-    for curve, _ in parts:
+    asked: dict[tuple[bool, bool], list[tuple[int, _Pair]]] = {}
+    for k, (curve, _) in enumerate(parts):
         pairs = [pair for pair in _pairs(curve) if pair is not None]
         if len(pairs) == (1 if curve.support().symmetric else 2):
             for pair in pairs:
-                asked.setdefault((pair.drawn, pair.swapped), []).append((curve, pair))
-    found: list[dict[Curve, float]] = [{} for _ in deltas]
+                asked.setdefault((pair.drawn, pair.swapped), []).append((k, pair))
+    found: list[dict[int, float]] = [{} for _ in deltas]
     for (drawn, swapped), each in asked.items():
         numbers = np.array([(one.draws.chance, one.draws.shift, one.weight) for _, one in each])
         chance, shift, weight = np.tile(numbers, (len(deltas), 1)).T
@@ -314,10 +313,10 @@ def _together(parts: Sequence[tuple[Curve, int]], *deltas: float) -> list[dict[C
         else:
             ends = direct.sampled_gaussian_epsilons(chance, shift, target, swapped)
         for known, some in zip(found, ends.reshape(len(deltas), -1).tolist(), strict=True):
-            for (curve, _), end in zip(each, some, strict=True):
-                known[curve] = max(known.get(curve, 0.0), end)
+            for (k, _), end in zip(each, some, strict=True):
+                known[k] = max(known.get(k, 0.0), end)
     # A search of one curve goes farther.
-    return [{one: end for one, end in known.items() if math.isfinite(end)} for known in found]
+    return [{k: end for k, end in known.items() if math.isfinite(end)} for known in found]
 
 
 def _worse(curve: Curve, delta: float, near: float = math.nan) -> float:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..loss import Gdp, Sampled
-from ..loss.curves.schedules import sampled_gaussians
+from ..loss.curves.schedules import like
 from ..loss.moments.families import LEAST
 from ..privacy_loss import PrivacyLoss, Public, in_words
 from ..registry import KINDS
 from ..relations import Facts
+from ..sampling.fixed_size import FixedSize
 from ..sampling.poisson import Poisson
 
 if TYPE_CHECKING:
@@ -35,18 +35,21 @@ class NoiseSchedule(NamedTuple):
     counts: NDArray[np.int64]
 
     def loss(self, facts: Facts) -> PrivacyLoss | None:
-        """Return the composed loss; None if the first round's loss is no sampled Gaussian pair."""
-        first = self.rounds[0]
-        one: PrivacyLoss = first.privacy_loss(facts.adjacency, facts.observer)
-        rate, moves = first.scheme.rate, facts.adjacency.moves
-        if not 0.0 < rate < 1.0 or one.witness is None or one.tv_error:
+        """Return the composed loss; None if the first round's loss is of no family."""
+        one: PrivacyLoss = self.rounds[0].privacy_loss(facts.adjacency, facts.observer)
+        witness = one.witness
+        if one.tv_error or witness is None or witness.alone or not witness.free:
             return None
-        alone = Sampled(Gdp(moves / float(self.multipliers[0])), rate)
-        known = one.witness._replace(curve=alone, alone=False, free=True)
-        if one.curve != alone or one.witness != known:
+        curve = like(one.curve, self.multipliers, self.counts)
+        if curve is None:
             return None
-        curve = sampled_gaussians(rate, moves / self.multipliers, self.counts)
-        witness = one.witness._replace(curve=curve)
+        shown = curve
+        if witness.curve != one.curve:
+            other = like(witness.curve, self.multipliers, self.counts)
+            if other is None:
+                return None
+            shown = other
+        witness = witness._replace(curve=shown)
         return replace(one, curve=curve, witness=witness, public=self._public(one.public))
 
     def _public(self, first: Public) -> Public:
@@ -86,7 +89,7 @@ def _found(parts: Sequence[tuple[Mechanism, int]]) -> NoiseSchedule | None:
     kind, unit = type(inner), first.protects
     # A subclass may have another loss, so only the classes themselves count.
     name = vars(kind).get("scaled_by")
-    if name is None or type(scheme) is not Poisson:
+    if name is None or type(scheme) not in (Poisson, FixedSize):
         return None
     rounds: list[Any] = [part for part, _ in parts]
     if not all(type(one) is sampled and type(one.inner) is kind for one in rounds):

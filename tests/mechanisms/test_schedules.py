@@ -49,6 +49,29 @@ def test_the_loss_is_that_of_all_rounds(adjacency, observer):
     assert set(found.theorems) == set(expected.theorems)
 
 
+@pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize("observer", ["aggregate", "server"])
+def test_the_loss_of_fixed_cohorts_is_that_of_all_rounds(adjacency, observer):
+    if (adjacency, observer) == ("add_remove", "server"):
+        pytest.skip("no theorem")
+    run = run_of(steps(scheme=fp.FixedSize(20, population=1000)))
+    assert schedule_of(run) is not None
+    found, expected = run.privacy_loss(adjacency, observer), one_by_one(run, adjacency, observer)
+    assert ("parts" in vars(found.curve)) == (observer == "server")
+    assert found.curve == expected.curve
+    assert hash(found.curve) == hash(expected.curve)
+    assert found.witness == expected.witness
+    assert found.assumptions == expected.assumptions
+    # A run names the number of clients, too.
+    assert found.public[: len(expected.public)] == expected.public
+    assert set(found.theorems) == set(expected.theorems)
+    for one, other in zip(orientations(found.curve), orientations(expected.curve), strict=True):
+        assert one.support().largest == other.support().largest
+        assert one.support().cover == pytest.approx(other.support().cover, rel=1e-12)
+        assert one.support().symmetric == other.support().symmetric
+        assert one.support().exact == other.support().exact
+
+
 def test_no_curve_is_made_for_each_round():
     run = run_of(steps(400))
     loss = run.privacy_loss("add_remove")

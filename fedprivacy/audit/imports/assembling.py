@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...errors import count, integer, member, probability, refuse
@@ -152,8 +152,9 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
 def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     denied: dict[str, None] = {}
     kinds: dict[Rounds, Kind] = {}
+    given = _given(stated)
     for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
-        completed, contradictions = _completed(rounds, stated)
+        completed, contradictions = _completed(rounds, given, stated.sampling)
         # Removed after completion, so that the other statements still count.
         if removed := without & _BY_ROUND:
             completed = replace(completed, **dict.fromkeys(removed))  # type: ignore[arg-type]
@@ -195,8 +196,8 @@ def _noiseless_round(kind: Kind, times: int) -> tuple[float, int, bool]:
 _BY_ROUND = {"steps_per_round", "missing_shares"}
 
 
-def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
-    """Return the rounds with the stated facts, and sentences on any difference."""
+def _given(stated: Stated) -> dict[str, Sampling | int]:
+    """Return the stated facts of rounds, checked."""
     least = {"population": 1, "steps_per_round": 1, "missing_shares": 0}
     numbers = {name: getattr(stated, name) for name in least}
     given: dict[str, Sampling | int] = {
@@ -204,7 +205,13 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
         for name, value in numbers.items()
         if value is not None
     }
-    given |= _how_drawn(stated.sampling)
+    return given | _how_drawn(stated.sampling)
+
+
+def _completed(
+    rounds: Rounds, given: Mapping[str, Sampling | int], scheme: object
+) -> tuple[Rounds, list[str]]:
+    """Return the rounds with the stated facts, and sentences on any difference."""
     known = {name: getattr(rounds, name) for name in given}
     differences = [
         _differs(name, known[name], value)
@@ -213,7 +220,7 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
     ]
     changed = any(known[name] != value for name, value in given.items())
     completed = replace(rounds, **given) if changed else rounds  # type: ignore[arg-type]
-    return completed, [*differences, *_smaller(rounds.rate, stated.sampling)]
+    return completed, [*differences, *_smaller(rounds.rate, scheme)]
 
 
 def _smaller(rate: float | None, scheme: object) -> Iterator[str]:

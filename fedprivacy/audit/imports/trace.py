@@ -179,10 +179,10 @@ class Rounds:
 
     def __post_init__(self) -> None:
         validate_fields(self, non_negative, "noise_multiplier")
-        validate_fields(self, partial(member, Sampling), "sampling", or_none=True)
-        validate_fields(self, partial(counted, 0), "cohort", "missing_shares", or_none=True)
-        validate_fields(self, partial(counted, 1), "population", "steps_per_round", or_none=True)
-        validate_fields(self, partial(counted, 1), "take", or_none=True)
+        # A table has thousands of rounds, and most of them state few facts.
+        for name, check in _CHECKS:
+            if getattr(self, name) is not None:
+                validate_fields(self, check, name)
         # The names are those of the options and files.
         if self.rate is not None:
             rate = probability(sampling_probability=self.rate)
@@ -191,6 +191,17 @@ class Rounds:
             length = counted(1, rounds_per_epoch=self.per_epoch)
             object.__setattr__(self, "per_epoch", length)
         _check_flag(partial=self.partial)
+
+
+_CHECKS: tuple[tuple[str, Callable[..., object]], ...] = (
+    ("sampling", partial(member, Sampling)),
+    ("cohort", partial(counted, 0)),
+    ("missing_shares", partial(counted, 0)),
+    ("population", partial(counted, 1)),
+    ("steps_per_round", partial(counted, 1)),
+    ("take", partial(counted, 1)),
+)
+"""The facts of rounds that may be None, with their checks."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from scipy.special import log_ndtr
 from ...registry import registered
 from ...rounding import TENS, THOUSANDS, UNIT, Down, Up, lowered, raised, rounded_down, rounded_up
 from ..moments.contour import Complex, Contour
+from ..moments.folded_gaussians import GivenWay
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.mixtures import Mixture, log_sum, posterior_mean, smallest_log_ratio
 from ..moments.moments import Labelled, Moments, PairMoments
@@ -221,7 +222,10 @@ class GaussianMix(Curve):
 
     def moments(self) -> Moments:
         """Return the integrals over the pair (see ``moments.gaussian_rules``)."""
-        return PairMoments.of((1.0, self.pair))
+        place = None
+        if is_drawn(self) and 0.0 < (q := self.p[1][0]) < 1.0:
+            place = GivenWay(q), self.p[1][1] / self.std
+        return PairMoments(lambda: ((1.0, self.pair),), place)
 
     def support(self) -> Support:
         """Return the losses of the mixtures.

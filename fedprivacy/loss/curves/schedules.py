@@ -6,31 +6,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..moments import families
+from ..moments.folded_gaussians import FoldedGaussians, GivenWay
 from ..moments.sampled_gaussians import SampledGaussians
 from .composed import Composed, Source, compose
 from .curve import Curve
 from .gaussian import Gdp
 from .lattice import Array
 from .sampled import Sampled
+from .triangles import Triangles, given_way
 
 
-def sampled_gaussians(q: float, mu: Array, counts: NDArray[np.int64]) -> Curve:
-    """Return the composition of samples of Gaussian pairs with one probability.
+def like(first: Curve, noise: Array, counts: NDArray[np.int64]) -> Curve | None:
+    """Return the composition of rounds that differ in their noise; None if they have no family.
 
     Args:
-        q: the probability, in (0, 1).
-        mu: distances of the means in standard deviations, above 0, shape ``(n,)``.
+        first: the curve of the first round.
+        noise: the noise multipliers, shape ``(n,)``.
         counts: numbers of runs, at least 1.
     """
+    place = first.moments().place()
+    if place is None:
+        return None
+    family, shift = place
+    # A unit moves the sum by one or two clip norms.
+    moves = float(round(shift * float(noise[0])))
+    shifts = moves / noise
+    if shift != shifts[0] or _with_noise(family, float(noise[0]), moves) != first:
+        return None
+    # Equal rounds are counted together, in the order of their first runs.
+    every, at, kind = np.unique(shifts, return_index=True, return_inverse=True)
+    order = np.argsort(at)
+    total = np.bincount(kind, counts).astype(np.int64)[order]
+    kinds = every[order]
+    std = dict(zip(kinds.tolist(), noise[at[order]].tolist(), strict=True))
 
     def make(shift: float) -> Curve:
-        return Sampled(Gdp(shift), q)
+        made = _with_noise(family, std[shift], moves)
+        assert made is not None
+        return made
 
-    # Equal rounds are counted together, in the order of their first runs.
-    every, first, kind = np.unique(mu, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    total = np.bincount(kind, counts).astype(np.int64)[order]
-    shifts = every[order]
-    if len(shifts) < families.LEAST:
-        return compose(zip(map(make, shifts.tolist()), total.tolist(), strict=True))
-    return Composed.listed_later(Source(SampledGaussians(q), shifts, total, make))
+    if len(kinds) < families.LEAST:
+        return compose(zip(map(make, kinds.tolist()), total.tolist(), strict=True))
+    return Composed.listed_later(Source(family, kinds, total, make))
+
+
+def _with_noise(family: families.Family, z: float, moves: float) -> Curve | None:
+    """Return the curve of a round of a family with a noise multiplier; None if it is not known."""
+    if isinstance(family, GivenWay):
+        return given_way(z, family.q)
+    if not isinstance(family, SampledGaussians | FoldedGaussians):
+        return None
+    sample = Sampled(Gdp(moves / z), family.q)
+    if isinstance(family, SampledGaussians):
+        return sample
+    other = given_way(z, family.q) if family.zeroed else sample
+    return Triangles(sample, other) if family.turned else Triangles(other, sample)

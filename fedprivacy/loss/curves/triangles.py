@@ -10,10 +10,14 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from ...registry import registered
+from ..moments.families import Family
+from ..moments.folded_gaussians import FoldedGaussians
+from ..moments.moments import Moments
 from .components import Components, UnitDraws, different_in, parts_of
 from .curve import Curve
-from .fold import Fold
+from .fold import Fold, FoldMoments
 from .gaussian import MOST_EXPONENT, GaussianMix, Gdp, less_scaled, solve_quadratic
+from .kept import kept
 from .lattice import Array, Tails, nothing
 from .sampled import Sampled
 
@@ -114,6 +118,11 @@ class Triangles(Fold):
         """The fold without the triangle."""
         return Fold(self.up, self.down)
 
+    @kept
+    def moments(self) -> Moments:
+        """Return the moments of the fold, with their place in a family."""
+        return _TriangleMoments(self)
+
     def components(self) -> Components:
         """Return both halves, and the family of pairs of an adaptive adversary."""
         return Components(inside=(self.up, self.down), upper=self.up, adaptive=self)
@@ -121,6 +130,17 @@ class Triangles(Fold):
     def swap(self) -> Curve:
         """Return the fold of the other order."""
         return Triangles(self.down, self.up)
+
+
+class _TriangleMoments(FoldMoments):
+    def __init__(self, fold: Triangles) -> None:
+        super().__init__(fold)
+        self._triangles = fold
+
+    def place(self) -> tuple[Family, float]:
+        """Return the family of folds with one probability, and mu."""
+        one = self._triangles
+        return FoldedGaussians(one.q, one.zeroed, one.turned), one.mu
 
 
 def _sampled_draws(half: Curve) -> UnitDraws | None:

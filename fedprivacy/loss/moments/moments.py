@@ -114,16 +114,24 @@ class PairMoments(Moments):
 
     Args:
         labelled: returns the pairs, or raises ``NoMoments``.
+        place: the family of the law, and its shift, if it has one.
     """
 
-    def __init__(self, labelled: Callable[[], Labelled]) -> None:
+    def __init__(
+        self, labelled: Callable[[], Labelled], place: tuple[Family, float] | None = None
+    ) -> None:
         self._labelled = labelled
         self._known: Labelled | None = None
+        self._place = place
 
     @classmethod
     def of(cls, *labelled: tuple[float, Leaf]) -> PairMoments:
         """Return the moments of the given pairs."""
         return cls(lambda: labelled)
+
+    def place(self) -> tuple[Family, float] | None:
+        """Return the family of the law, and its shift within the family, if it has one."""
+        return self._place
 
     def pairs(self) -> Labelled:
         """Return the pairs."""

@@ -52,17 +52,22 @@ class SampledGaussians:
         pair = GaussianPair(one, mixed) if self.swapped else GaussianPair(mixed, one)
         return PairMoments.of((1.0, pair))
 
-    def slabs(self, low: Array, high: Array, tilt: float, unit: Array) -> tuple[Array, Array]:
+    def slabs(
+        self, low: Array, high: Array, tilt: float, unit: Array, *, above: bool = False
+    ) -> tuple[Array, Array]:
         """Return slabs below the tilted densities of every pair between two mu: see ``Family``.
 
         At a fixed log r the density of log r under Q rises with mu and then falls. So between two
-        mu it is at least the smaller of both.
+        mu it is at least the smaller of both. ``above``: only outcomes with log r above 0 count.
         """
         power = -tilt if self.swapped else 1.0 + tilt
         middle = 0.5 * (low + high)
         start, stop = min(0.0, power) * high - 8.0, max(0.0, power) * high + 8.0
+        if above:
+            start, stop = np.maximum(start, 0.5 * middle), np.maximum(stop, 0.5 * middle + 8.0)
         y = start + (stop - start) * np.linspace(0.0, 1.0, _SEARCHED)
         log_r = middle * y - 0.5 * middle * middle
+        log_r = np.maximum(log_r, 0.0) if above else log_r
         exponent = power * self._loss(log_r) - 0.5 * y * y
         heavy = exponent > exponent.max(axis=1, keepdims=True) - _HEAVY
         rows = np.arange(len(y))

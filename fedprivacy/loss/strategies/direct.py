@@ -141,8 +141,8 @@ def sampled_gaussian_epsilons(q: Array, mu: Array, target: Array, swapped: bool)
     def asked(rows: slice | NDArray[np.intp], near: Array | None = None) -> Array:
         chance, shift = q[rows, None], mu[rows, None]
 
-        def deltas(at: Array) -> Array:
-            tails = sampled_gaussian_tails(chance, shift, -at if swapped else at)
+        def deltas(at: Array, some: NDArray[np.intp]) -> Array:
+            tails = sampled_gaussian_tails(chance[some], shift[some], -at if swapped else at)
             if swapped:
                 tails = Tails(tails.q_below, tails.p_below, tails.q_above, tails.p_above)
             return _delta(tails, at, Side.UP)
@@ -169,24 +169,32 @@ def drawn_epsilons(q: Array, mu: Array, target: Array) -> Array:
         target: the deltas, shape (n,).
     """
     q, mu = q[:, None], mu[:, None]
-    return _epsilons(lambda at: _delta(drawn_tails(q, mu, at), at, Side.UP), target[:, None])
+
+    def deltas(at: Array, some: NDArray[np.intp]) -> Array:
+        return _delta(drawn_tails(q[some], mu[some], at), at, Side.UP)
+
+    return _epsilons(deltas, target[:, None])
 
 
-def _epsilons(deltas: Callable[[Array], Array], target: Array, near: Array | None = None) -> Array:
+def _epsilons(
+    deltas: Callable[[Array, NDArray[np.intp]], Array], target: Array, near: Array | None = None
+) -> Array:
     """Return the smallest epsilons found to have a delta of at most the target, shape (n,).
 
     Args:
-        deltas: upper bounds of the deltas at epsilons of shape (n, any).
+        deltas: upper bounds of the deltas of some pairs at epsilons of shape (some, any).
         target: the deltas, shape (n, 1).
         near: guesses of the epsilons, above 0, shape (n,).
     """
-    low, high = np.zeros(target.shape), np.full(target.shape, np.inf)
+    found = np.full(len(target), np.inf)
     points = np.repeat(_WIDELY[None, :], len(target), axis=0)
     if near is not None:
         ends = np.repeat([[0.0, _WIDELY[-1]]], len(target), axis=0)
         points = np.sort(np.hstack([ends, near[:, None] * _NEAR]), axis=1)
+    rows = np.arange(len(target))
+    high = np.full(target.shape, np.inf)
     for _ in range(_GRIDS):
-        values = deltas(points)
+        values = deltas(points, rows)
         fits = values <= target
         some, first = fits.any(axis=1, keepdims=True), np.argmax(fits, axis=1)[:, None]
         before = np.where(some, np.maximum(first - 1, 0), points.shape[1] - 1)
@@ -194,10 +202,14 @@ def _epsilons(deltas: Callable[[Array], Array], target: Array, near: Array | Non
         # Any point that fits is an upper end, whatever the shape of the profile.
         high = np.where(some, np.take_along_axis(points, first, axis=1), high)
         low = np.minimum(np.take_along_axis(points, before, axis=1), high)
-        if not np.any((high - low > _CLOSE * high) & np.isfinite(high)):
+        found[rows] = high[:, 0]
+        # Pairs whose search has ended are not asked again.
+        going = ((high - low > _CLOSE * high) & np.isfinite(high))[:, 0]
+        if not going.any():
             break
-        points = _points(low, np.where(np.isinf(high), low, high), ends, target)
-    return np.asarray(high[:, 0])
+        rows, target, high, low, ends = (one[going] for one in (rows, target, high, low, ends))
+        points = _points(low, high, ends, target)
+    return found
 
 
 def _points(low: Array, high: Array, ends: Array, target: Array) -> Array:
