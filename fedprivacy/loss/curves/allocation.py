@@ -106,6 +106,7 @@ class Allocated(Curve):
             # No lower bound is known for a replaced unit, or for parameters out of reach.
             above_only=not self._certified(Side.DOWN) and not self._exact,
             cover=self._cover,
+            by_step=not (self._exact or self._fixed or self.replaced),
         )
 
     def components(self) -> Components:

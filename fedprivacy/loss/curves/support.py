@@ -30,6 +30,7 @@ class Support:
         above_only: whether no number is certified from below, so that only upper ends exist.
         mesh: a step that divides all losses; inf if all losses are 0, 0 if there is no step.
         cover: a mu such that N(mu, 1) against N(0, 1) dominates the curve, or inf.
+        by_step: whether a law is computed for every step of a lattice, at a high cost.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class Support:
         above_only: _Given[bool] = False,
         mesh: _Given[float] = 0.0,
         cover: _Given[float] = math.inf,
+        by_step: bool = False,
     ) -> None:
         self._largest, self._swapped_largest = largest, swapped_largest
         self._symmetric, self._exact, self._amplifiable = symmetric, exact, amplifiable
         self._above_only, self._mesh, self._cover = above_only, mesh, cover
+        self.by_step = by_step
 
     @functools.cached_property
     def largest(self) -> MaxLoss:

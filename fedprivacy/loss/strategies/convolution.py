@@ -5,7 +5,7 @@ afterwards. So rounding, wrap-around and truncation are small relative to the an
 relative to 1. Four errors remain, and each is bounded from the computed numbers:
 
 - *rounding*: in every bin, a transform of length N has an error of at most ``FFT * log2 N`` of the
-  sum of its inputs. A power has the rounding of its exponent. The squares of the bins are added
+  sum of its inputs. A power has the rounding of its products. The squares of the bins are added
   (Parseval) and combined with the answer's weights by Cauchy-Schwarz.
 - *drift*: tilted masses are right to a few ulps of their exponents. Over T rounds the L1 error of
   the convolution is at most (1 + r)^T - 1, where r is the L1 error of one round.
@@ -20,6 +20,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,14 @@ _VANISHED = 800.0
 """Exponentials of exponents below minus this value are 0."""
 _NEGLIGIBLE = 42.0
 """A window leaves out at most exp(-42) = 6e-19 of the tilted mass on each side."""
+_RUNS = 512
+"""Fewest runs of points that represent a longer lattice in the choice of a tilt."""
+_SHARES = (1.0, 0.1, 0.03, 0.01)
+"""Tilts to try near the largest loss, as parts of the largest tilt."""
+_CERTAIN = 1e-8
+"""If errors are a smaller part of a profile, another tilt would not change its answer."""
+_UNDERFLOW = 1e-300
+"""More than a product of bins loses if it underflows."""
 
 
 def log_moment(lattice: Lattice, tilt: float) -> float:
@@ -53,7 +62,7 @@ def _coarse(parts: Parts) -> list[tuple[Array, Array, int]]:
     """Group lattice points in runs: (losses, masses, count), accurate enough to choose a tilt."""
     grouped = []
     for lattice, count in parts:
-        width = max(1, len(lattice.mass) // 2048)
+        width = max(1, len(lattice.mass) // _RUNS)
         begins = np.arange(0, len(lattice.mass), width)
         # To choose a tilt, the middle of a run can represent the whole run.
         losses = lattice.losses()[np.minimum(begins + width // 2, len(lattice.mass) - 1)]
@@ -71,7 +80,7 @@ def _coarse_moment(grouped: list[tuple[Array, Array, int]], tilt: float) -> floa
     return total
 
 
-def golden(function: Callable[[float], float], low: float, high: float, rounds: int = 40) -> float:
+def golden(function: Callable[[float], float], low: float, high: float, rounds: int = 24) -> float:
     """Minimise a function of log-scale argument over [low, high], both above 0."""
     # Golden section needs one value per iteration and no derivative. Every result gives a valid
     # bound.
@@ -116,6 +125,7 @@ class Composition:
         self.count = sum(count for _, count in self.parts)
         self.points = max(len(lattice.mass) for lattice, _ in self.parts)
         """Number of points of the largest lattice or window used."""
+        self._moments: dict[float, float] = {}
         self.empty = any(not lattice.mass.any() for lattice, _ in self.parts)
         """Whether a part has no finite loss: rounding removed it, or its whole mass is infinite."""
         if self.empty:
@@ -133,7 +143,10 @@ class Composition:
 
     def moment(self, tilt: float) -> float:
         """Return the log moment generating function of the finite loss at ``tilt``."""
-        return sum(count * log_moment(lattice, tilt) for lattice, count in self.parts)
+        if (known := self._moments.get(tilt)) is None:
+            known = sum(count * log_moment(lattice, tilt) for lattice, count in self.parts)
+            self._moments[tilt] = known
+        return known
 
     def delta(self, epsilon: float) -> float:
         """Return the composition's delta at an epsilon, rounded to the side."""
@@ -143,7 +156,7 @@ class Composition:
         tilt = golden(
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
-        first, bounds = self._profile(tilt, epsilon)
+        first, bounds, _ = self._profile(tilt, epsilon)
         # Delta falls with epsilon, so a smaller epsilon gives an upper bound.
         moved = self.count * LOSS_ROUNDING + TENS * epsilon
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
@@ -196,8 +209,13 @@ class Composition:
         # Near the largest loss, the best tilt is at the limit of doubles. Smaller tilts may be
         # tighter there, and every tilt is valid.
         bounded = tilt > 0.99 * self._max_tilt
-        shares = (1.0, 0.1, 0.03, 0.01) if bounded else (1.0,)
-        found = [self._solve(*self._profile(share * tilt, centre, 0), target) for share in shares]
+        found = []
+        for share in _SHARES if bounded else _SHARES[:1]:
+            first, bounds, certain = self._profile(share * tilt, centre, 0)
+            found.append(self._solve(first, bounds, target))
+            # Without errors all tilts give the same profile.
+            if math.isfinite(found[-1]) and certain(found[-1]):
+                break
         # Every tilt gives a valid answer, so the tightest is taken.
         return min(found) if self.side is Side.UP else max(found)
 
@@ -231,8 +249,12 @@ class Composition:
         share = (before - target) / (before - after)
         return low + math.log1p(share * math.expm1(high - low))
 
-    def _profile(self, tilt: float, centre: float, least: int | None = None) -> tuple[int, Array]:
+    def _profile(
+        self, tilt: float, centre: float, least: int | None = None
+    ) -> tuple[int, Array, Callable[[float], bool]]:
         """Return (first index, profile bounds at its lattice points) around ``centre``.
+
+        The last element tells whether errors are negligible in the bounds near a loss.
 
         Args:
             tilt: tilt of the masses.
@@ -243,17 +265,28 @@ class Composition:
         skipped = 0 if least is None else max(least - window.start, 0)
         first, last = window.start + skipped, window.start + len(window.mass)
         if first >= last:
-            return first, np.zeros(0)
+            return first, np.zeros(0), lambda _: False
         losses = self.step * np.arange(first, last, dtype=float)
         # A reference outside the window would push every exponential out of range.
         reference = float(np.clip(centre, losses[0], losses[-1]))
         with np.errstate(all="ignore"):
-            bounds = self._bounds(window, losses, tilt, reference)
+            bounds, off = self._bounds(window, losses, tilt, reference)
         worst = np.inf if self.side is Side.UP else -np.inf
-        return first, np.where(np.isfinite(bounds), bounds, worst)
 
-    def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
-        """Return the profile's bounds; values that overflow are NaN or infinite and never used."""
+        def certain(loss: float) -> bool:
+            at = math.floor(loss / self.step) - first - 1
+            # At an end of the window another window may have a closer answer.
+            return 0 < at < len(off) - 4 and bool(np.all(off[at : at + 4] <= _CERTAIN))
+
+        return first, np.where(np.isfinite(bounds), bounds, worst), certain
+
+    def _bounds(
+        self, window: _Window, losses: Array, tilt: float, reference: float
+    ) -> tuple[Array, Array]:
+        """Return the profile's bounds and the part of each that is error.
+
+        Values that overflow are NaN or infinite and never used.
+        """
         up = self.side is Side.UP
         # Values are relative to one loss near the answer, so sums there are of order 1.
         exponent = tilt * (reference - losses)
@@ -262,8 +295,8 @@ class Composition:
         size = len(window.mass)
         weighted = window.mass[size - len(losses) :] * falling
         above = _suffix(weighted)
-        above_q = _suffix(weighted * np.exp(reference - losses))
-        profile = above - np.exp(losses - reference) * above_q
+        ratio = np.exp(reference - losses)
+        profile = above - _suffix(weighted * ratio) / ratio
         # Cauchy-Schwarz: squares of e^{-tilt step k} add up to at most 1 + 1 / (2 tilt step).
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
         # All weights are at most 1, which gives a tighter bound for tilts near 0.
@@ -273,10 +306,11 @@ class Composition:
         slack = slack + (HUNDREDS + UNIT * size) * np.abs(above)
         # Masses were divided by their moment. This is undone in logs, which cannot overflow.
         scale = self.moment(tilt) - tilt * reference
+        off = slack / profile
         if up:
             # An upper bound that would underflow stays a normal number.
-            return np.exp(np.maximum(np.log(profile + slack) + scale, -708.0))
-        return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale)
+            return np.exp(np.maximum(np.log(profile + slack) + scale, -708.0)), off
+        return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale), off
 
     def _window(self, tilt: float) -> _Window:
         """Convolve the tilted masses on a window that holds nearly all of their mass.
@@ -314,7 +348,7 @@ class Composition:
             there = _coarse_moment(self._grouped, tilt + sign * s)
             return (there - coarse_here + _NEGLIGIBLE) / s
 
-        best = golden(distance, 1e-9, self._max_tilt, 30)
+        best = golden(distance, 1e-9, self._max_tilt, 18)
         # Coarse moments choose the parameter. The distance is certified, so it uses exact moments.
         exact = (self.moment(tilt + sign * best) - here + _NEGLIGIBLE) / best
         return best, exact
@@ -336,8 +370,8 @@ class Composition:
         """Return the circular tilted convolution, its rounding error in L2 and its drift in L1."""
         # Bins whose power is 0 are left out: with many rounds only a few hundred remain.
         kept = np.arange(length // 2 + 1)
-        log_power = np.zeros(len(kept), dtype=np.complex128)
-        log_most, phase = np.zeros(len(kept)), np.full(len(kept), FEW)
+        power, most = np.ones(len(kept), dtype=np.complex128), np.ones(len(kept))
+        terms = np.zeros(len(kept))
         moved, drift = 0, 0.0
         per_bin = FFT * math.log2(length)
         for lattice, count in self.parts:
@@ -348,15 +382,15 @@ class Composition:
             transform = np.fft.rfft(tilted)[kept]
             counting = _counting(transform, count, per_bin)
             kept, transform = kept[counting], transform[counting]
-            # A bin of exactly 0 has no log; ``per_bin`` covers the value used in its place.
-            log_transform = np.log(np.where(transform == 0, 1e-300, transform))
-            log_power = log_power[counting] + count * log_transform
-            # The largest possible value of a bin: the error of the power is the gap to it.
-            log_most = log_most[counting] + count * np.log(np.abs(transform) + per_bin)
-            phase = phase[counting] + count * 5e-16 * np.abs(log_transform)
+            # The largest possible value of a bin.
+            size = np.abs(transform) + per_bin
+            with np.errstate(all="ignore"):
+                power = power[counting] * powers(transform, count)
+                most = most[counting] * powers(size, count)
+                terms = terms[counting] + count / size
         bins, errors = np.zeros(length // 2 + 1, dtype=np.complex128), np.zeros(length // 2 + 1)
-        bins[kept] = np.exp(log_power)
-        errors[kept] = _power_errors(log_power.real, log_most, phase)
+        bins[kept] = power
+        errors[kept] = _power_errors(most, per_bin * terms, self.count)
         result = np.fft.irfft(bins, length)
         error = float(np.linalg.norm(errors)) * math.sqrt(2.0 / length)
         # The inverse transform rounds too, relative to its result.
@@ -445,12 +479,32 @@ def _counting(transform: Complex, count: int, per_bin: float) -> NDArray[np.bool
     return np.asarray(transform.real**2 + transform.imag**2 > rounded_down(least * least, TENS))
 
 
-def _power_errors(log_size: Array, log_most: Array, phase: Array) -> Array:
-    """Return (|F| + e)^T - |F|^T plus the rounding of the power itself, for every bin."""
-    most = np.exp(np.minimum(log_most, 700.0))
-    # Computed with -expm1, which avoids cancellation if both are close.
-    spread = -most * np.expm1(np.minimum(log_size - log_most, 0.0))
-    return np.asarray(spread + most * np.minimum(phase, 2.0))
+def _power_errors(most: Array, parts: Array, count: int) -> Array:
+    """Return the errors of the product of ``count`` bins, and of the power that is its rounding.
+
+    ``most`` is the product of the largest possible values, and ``parts`` the sum of the relative
+    errors of its factors.
+    """
+    # Every factor of a product rounds twice in ``most``, and as a complex number four times.
+    rounding = math.expm1(min(6.0 * UNIT * count, 700.0))
+    with np.errstate(all="ignore"):
+        return np.asarray(most * (parts + rounding) * (1.0 + rounding) + _UNDERFLOW)
+
+
+Powers = TypeVar("Powers", Array, Complex)
+
+
+def powers(values: Powers, exponent: int) -> Powers:
+    """Return powers, with an exponent of at least 1, by repeated squaring."""
+    found, square = None, values
+    while exponent:
+        if exponent & 1:
+            found = square if found is None else found * square
+        exponent >>= 1
+        if exponent:
+            square = square * square
+    assert found is not None
+    return found
 
 
 def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, float]:

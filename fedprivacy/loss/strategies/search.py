@@ -47,6 +47,7 @@ from .queries import (
     smallest_of,
     stays_above,
 )
+from .steps import aligned, few_jumps, jumps_alike
 from .too_large import REASON, crude
 
 _COARSE = "the tolerance needs a lattice of more than 2 million points"
@@ -110,7 +111,7 @@ class Inverting:
         if not 0 < curve.components().different < tail_splitting.MOST_TERMS:
             return None
         rounds = curve.components().rounds
-        if count_of(curve) > _FEW and _jumps_alike(curve):
+        if count_of(curve) > _FEW and jumps_alike(curve):
             return 0.05
         return 0.12 if all(tail_splitting.uncut(part) for part, _ in rounds) else 0.2
 
@@ -119,15 +120,6 @@ class Inverting:
         if not self.split:
             return _unless_none(question.inverted)
         return _TOO_LARGE if question.too_large else _unless_none(question.cut)
-
-
-def _jumps_alike(run: Curve) -> bool:
-    """Return whether all outcomes of a round with a large loss have the same loss."""
-    try:
-        made = [pair for one, _ in parts_of(run) for _, pair in one.moments().pairs()]
-    except NoMoments:
-        return False
-    return all(pair.jumps_alike for pair in made)
 
 
 def _unless_none(ask: Callable[[], tuple[Down, Up]]) -> Interval:
@@ -145,6 +137,8 @@ _ATTEMPTS = 10
 _FIRST = 16.0
 """Ratio of the first lattice's step to the step that probably suffices. Coarse lattices are cheap,
 and they show how many points a finer one needs."""
+_FIRST_LAW = 1.5
+"""The same if the law of a part is computed for every step, which costs more than the lattice."""
 _LARGEST_STEP = 1.0
 """Largest step of the first lattice, for any tolerance."""
 _AIMED = 0.85
@@ -192,7 +186,10 @@ class Lattices:
         if _exact(curve):
             return 1e-3
         few = is_composed(curve) and self.served < count_of(curve) <= self.rounds
-        return self.seconds if few else None
+        if not few:
+            return None
+        # With few jumps the sum has few losses that matter.
+        return min(self.seconds, 0.04) if few_jumps(curve) else self.seconds
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, the lattice too large, or the time short."""
@@ -223,7 +220,7 @@ class Lattices:
             # A small lattice is refined even if the last step hardly helped, which may be chance.
             if (stuck and points > SMALL) or self._left(wanted, finest):
                 break
-            step = max(wanted, finest, 1.01 * floor)
+            step = aligned(question.curve, max(wanted, finest, 1.01 * floor))
             if step > _SAME * best_step:
                 reason = reason or _COARSE
                 break
@@ -243,7 +240,8 @@ class Lattices:
         if _exact(curve):
             return curve.support().mesh
         likely = math.sqrt(question.tolerance / (4.0 * count_of(curve)))
-        return min(_FIRST * likely, _LARGEST_STEP)
+        first = _FIRST_LAW if any(one.support().by_step for one, _ in parts_of(curve)) else _FIRST
+        return aligned(curve, min(first * likely, _LARGEST_STEP))
 
 
 class CoarseLattice:
