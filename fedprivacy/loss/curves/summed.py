@@ -35,12 +35,14 @@ _PLACES = 4001
 """Number of outcomes of one round from which the edges of the cells are interpolated."""
 _FINE, _ROUGH = 6.0, 2.0
 """Cells per standard deviation of one round's number."""
-_MOST_CELLS = 6_000
+_MOST_CELLS, _MOST_ROUGH = 6_000, 2_000
 """Approximate largest number of cells of the sum, and of one round."""
 _DROPPED = 1e-30
 """Mass that may be dropped at each end, over all rounds."""
 _SHARES = (1.0, 0.5, 0.25)
 """Probabilities to try, as parts of the unit's own probability to be in a round."""
+_TIE = 0.98
+"""Chances that show this part of the most in wide cells are compared in the final ones."""
 _TYPICAL = 1e-5
 """The delta at which the probabilities are compared."""
 
@@ -120,7 +122,8 @@ def _edges(curve: SummedRounds) -> tuple[Array, float]:
     mean = float(density @ numbers)
     std = math.sqrt(max(float(density @ (numbers - mean) ** 2), 1e-300))
     reach = max(float(numbers[-1] - numbers[0]), 2.0 * _FAR * std * math.sqrt(curve.rounds))
-    width = max(std / (_ROUGH if curve.rough else _FINE), reach / _MOST_CELLS)
+    fine, most = (_ROUGH, _MOST_ROUGH) if curve.rough else (_FINE, _MOST_CELLS)
+    width = max(std / fine, reach / most)
     first, last = math.floor(numbers[0] / width), math.ceil(numbers[-1] / width)
     # Any edges will do, as long as both laws use the same.
     edges = np.interp((np.arange(first, last) + 0.5) * width, numbers, places)
@@ -222,7 +225,12 @@ def _chosen(curve: SummedRounds) -> SummedRounds:
         return curve
     own = curve.take / curve.rounds
     tried = [replace(curve, chance=share * own, rough=True) for share in _SHARES]
-    return replace(max(tried, key=_rough_epsilon), rough=curve.rough)
+    shown = [_rough_epsilon(each) for each in tried]
+    least = min(_TIE * max(shown), max(shown))
+    near = [each for each, epsilon in zip(tried, shown, strict=True) if epsilon >= least]
+    # The final cells decide between chances that are too close for wide ones.
+    final = [replace(each, rough=curve.rough) for each in near]
+    return max(final, key=_rough_epsilon) if len(final) > 1 else final[0]
 
 
 def _rough_epsilon(curve: SummedRounds) -> float:

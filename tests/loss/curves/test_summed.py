@@ -103,3 +103,10 @@ def test_all_that_is_dropped_counts_as_missing(monkeypatch, rounds, take):
     curve = SummedRounds(0.5, -0.5, rounds, take, chance=0.5 * take / rounds, rough=True)
     for law in summed._laws.__wrapped__(curve):
         assert 1.0 - law.mass.sum() <= curve.missing
+
+
+def test_a_close_choice_of_the_chance_is_made_in_the_final_cells():
+    """Wide cells would choose a quarter of the chance here, which shows less."""
+    found = summed._chosen(SummedRounds(0.17764123027140974, 0.0, 3065, 1))
+    assert found.chance == 1.0 / 3065
+    assert not found.rough
