@@ -254,7 +254,7 @@ class Composition:
     ) -> tuple[int, Array, Callable[[float], bool]]:
         """Return (first index, profile bounds at its lattice points) around ``centre``.
 
-        The last element tells whether errors are negligible in the bounds near a loss.
+        The last element says whether errors are negligible in the bounds near a loss.
 
         Args:
             tilt: tilt of the masses.

@@ -109,6 +109,6 @@ def _aligned(one: Curve, step: float) -> float:
 
 
 def _lost(places: Array, inside: float) -> Array:
-    """Return the parts of a step by which an end falls, if the mass above lifts it a little."""
+    """Return how far an end falls, in steps, if the mass above lifts it a little."""
     beyond = places - np.round(places)
     return np.where(beyond >= 0.0, beyond, np.where(beyond >= -inside, 0.0, 1.0 + beyond))
