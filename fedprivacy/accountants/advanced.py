@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..loss import Curve, Side, orientations
 from ..loss.curves.between import one_side, readings
 from ..loss.curves.components import UnitDraws, any_inside, is_composed, parts_of, shapes_of
+from ..loss.curves.lattice import Array
 from ..loss.strategies import direct
 from ..loss.strategies.too_large import given_up
 from ..privacy_loss import PrivacyLoss
@@ -54,14 +56,13 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         curve = one_side(loss.curve, Side.UP)
-        parts = parts_of(curve)
         inner = any(any_inside(one, is_composed) for one, _ in shapes_of(curve))
         nested = "; points of nested rounds from their PLD" if inner else ""
         # If no rule can make the loss small, it is only added up.
         if (simple := given_up(curve)) is not None:
             value, rule = _basic_alone(parts_of(simple), delta)
         else:
-            value, rule = _best_split(parts, delta)
+            value, rule = _best_split(_scheduled(curve) or parts_of(curve), delta)
         return Answer(value, method=f"advanced composition, {rule}{nested}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
@@ -80,11 +81,20 @@ class AdvancedCompositionAccountant(Accountant):
         return Answer(Up(math.exp(high)), method=f"advanced composition, {rule}")
 
 
-def _rounds(parts: Sequence[tuple[Curve, int]]) -> int:
-    return sum(count for _, count in parts)
+_Parts = Sequence[tuple[Curve, int]]
 
 
-def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
+def _rounds(parts: _Parts | _Schedule) -> int:
+    return sum(_counts(parts))
+
+
+def _counts(parts: _Parts | _Schedule) -> list[int]:
+    if isinstance(parts, _Schedule):
+        return [int(count) for count in parts.counts]
+    return [count for _, count in parts]
+
+
+def _basic_alone(parts: _Parts | _Schedule, delta: float) -> tuple[Up, str]:
     # delta / rounds, times rounds, must not exceed delta after rounding.
     return basic(_points(parts, rounded_down(delta / _rounds(parts)))), "basic"
 
@@ -94,9 +104,9 @@ def _near(share: float) -> list[float]:
     return [min(share * factor, 0.999) for factor in (0.6, 0.8, 1.25, 1.6)]
 
 
-def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
+def _best_split(parts: _Parts | _Schedule, delta: float) -> tuple[Up, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta inside the rounds."""
-    if len(parts) > _MANY:
+    if isinstance(parts, _Schedule) or len(parts) > _MANY:
         return _guided(parts, delta)
     best = _basic_alone(parts, delta)
     # With one round there is no share to choose.
@@ -121,14 +131,12 @@ _CLOSE = 1.05
 """Rules whose epsilons on representatives have at most this ratio are both tried on all kinds."""
 
 
-def _guided(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
+def _guided(parts: _Parts | _Schedule, delta: float) -> tuple[Up, str]:
     """Return (epsilon, rule) of the rule and share that are best for a few representatives.
 
     One kind represents each group of several kinds. Every rule and share is valid.
     """
-    step = math.ceil(len(parts) / (_MANY // 4))
-    groups = [parts[i : i + step] for i in range(0, len(parts), step)]
-    few = [(group[len(group) // 2][0], _rounds(group)) for group in groups]
+    few = _few_of(parts, math.ceil(len(_counts(parts)) / (_MANY // 4)))
     each = [share * delta / _rounds(few) for share in _SHARES]
     tried = (_any_rounds(points, delta)[0] for points in _points_at(few, each))
     split, share = min(zip(tried, _SHARES, strict=True))
@@ -139,6 +147,14 @@ def _guided(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
     if not plain * _CLOSE < split:
         found.append(_with_share(parts, delta, share))
     return min(found)
+
+
+def _few_of(parts: _Parts | _Schedule, step: int) -> _Parts | _Schedule:
+    """Return the middle of every ``step`` parts, with the number of their rounds."""
+    if isinstance(parts, _Schedule):
+        return parts.middles(step)
+    groups = [parts[i : i + step] for i in range(0, len(parts), step)]
+    return [(group[len(group) // 2][0], _rounds(group)) for group in groups]
 
 
 def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:
@@ -185,7 +201,7 @@ def _response_excess(point: Point, delta: float, epsilon: float) -> float:
 
 
 def _with_share(
-    parts: Sequence[tuple[Curve, int]], delta: float, share: float, known: float = math.inf
+    parts: _Parts | _Schedule, delta: float, share: float, known: float = math.inf
 ) -> tuple[Up, str]:
     """Return (epsilon, rule) of the best rule; if epsilon >= ``known``, maybe another rule."""
     points = _points(parts, share * delta / _rounds(parts))
@@ -206,8 +222,13 @@ def _within_reach(point: Point) -> bool:
     return 0.0 < point.epsilon <= MAX_EPSILON and point.times <= MAX_TIMES
 
 
-def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
+def _points(parts: _Parts | _Schedule, delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
+    if isinstance(parts, _Schedule):
+        (found,) = _together(parts, delta) if delta > 0.0 else ({},)
+        if len(found) < len(parts.counts):
+            return _points(parts.listed(), delta)
+        return [Point(found[k], delta, count) for k, count in enumerate(_counts(parts))]
     many = len(parts) >= _MANY // 4 and delta > 0.0
     found = _together(parts, delta)[0] if many else {}
     left = [(k, curve) for k, (curve, _) in enumerate(parts) if k not in found]
@@ -219,13 +240,14 @@ def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     return [Point(found[k], delta, count) for k, (_, count) in enumerate(parts)]
 
 
-def _points_at(parts: Sequence[tuple[Curve, int]], deltas: Sequence[float]) -> list[list[Point]]:
+def _points_at(parts: _Parts | _Schedule, deltas: Sequence[float]) -> list[list[Point]]:
     """Return ``_points`` at several per-round deltas, many at a time where that is possible."""
     found = _together(parts, *deltas) if min(deltas) > 0.0 else [{} for _ in deltas]
-    if any(len(known) < len(parts) for known in found):
+    counts = _counts(parts)
+    if any(len(known) < len(counts) for known in found):
         return [_points(parts, delta) for delta in deltas]
     return [
-        [Point(known[k], delta, count) for k, (_, count) in enumerate(parts)]
+        [Point(known[k], delta, count) for k, count in enumerate(counts)]
         for known, delta in zip(found, deltas, strict=True)
     ]
 
@@ -291,29 +313,89 @@ def _pairs(curve: Curve) -> list[_Pair | None]:
     return [*found, None if other is None else _Pair.of(other, False)]
 
 
-def _together(parts: Sequence[tuple[Curve, int]], *deltas: float) -> list[dict[int, float]]:
-    """Return the epsilons of all parts with Gaussian pairs for both orders, many at a time.
+class _Schedule(NamedTuple):
+    """Rounds of one family, from the pairs of the first; no curve is made for the others."""
 
-    There is one dictionary for each delta, with the indices of the parts.
+    curve: Curve
+    pairs: tuple[_Pair, ...]
+    shifts: Array
+    counts: NDArray[np.int64]
+    rows: NDArray[np.intp]
+
+    def middles(self, step: int) -> _Schedule:
+        """Return the middle of every ``step`` rounds, with the number of their runs."""
+        starts = np.arange(0, len(self.shifts), step)
+        stops = np.minimum(starts + step, len(self.shifts))
+        middle = starts + (stops - starts) // 2
+        counts = np.add.reduceat(self.counts, starts)
+        return self._replace(shifts=self.shifts[middle], counts=counts, rows=self.rows[middle])
+
+    def listed(self) -> _Parts:
+        """Return the curves with their counts."""
+        every = parts_of(self.curve)
+        return [(every[k][0], n) for k, n in zip(self.rows, self.counts.tolist(), strict=True)]
+
+    def numbers(self, pair: _Pair) -> Array:
+        """Return the chance, the shift and the weight of one of the pairs in every round."""
+        found = np.empty((len(self.shifts), 3))
+        found[:, 0], found[:, 2] = pair.draws.chance, pair.weight
+        found[:, 1] = self.shifts * (2.0 if pair.drawn else 1.0)
+        return found
+
+
+def _scheduled(curve: Curve) -> _Schedule | None:
+    """Return the rounds of a composition that lists these later, if their pairs are known."""
+    made = curve.components()
+    if made.places is None:
+        return None
+    shifts, counts = made.places
+    (first, _), *_ = made.shapes
+    pairs = [pair for pair in _pairs(first) if pair is not None]
+    schedule = _Schedule(curve, tuple(pairs), shifts, counts, np.arange(len(shifts)))
+    known = len(pairs) == (1 if first.support().symmetric else 2)
+    alike = all(schedule.numbers(pair)[0, 1] == pair.draws.shift for pair in pairs)
+    return schedule if known and alike else None
+
+
+def _asked(parts: _Parts | _Schedule) -> dict[tuple[bool, bool], tuple[list[int], Array]]:
+    """Return the parts of every kind of pair, and the numbers of their pairs.
+
+    Parts with an unknown pair are left out.
     """
+    if isinstance(parts, _Schedule):
+        every = list(range(len(parts.counts)))
+        return {(one.drawn, one.swapped): (every, parts.numbers(one)) for one in parts.pairs}
     asked: dict[tuple[bool, bool], list[tuple[int, _Pair]]] = {}
     for k, (curve, _) in enumerate(parts):
         pairs = [pair for pair in _pairs(curve) if pair is not None]
         if len(pairs) == (1 if curve.support().symmetric else 2):
             for pair in pairs:
                 asked.setdefault((pair.drawn, pair.swapped), []).append((k, pair))
+    return {
+        kind: (
+            [k for k, _ in each],
+            np.array([(one.draws.chance, one.draws.shift, one.weight) for _, one in each]),
+        )
+        for kind, each in asked.items()
+    }
+
+
+def _together(parts: _Parts | _Schedule, *deltas: float) -> list[dict[int, float]]:
+    """Return the epsilons of all parts with Gaussian pairs for both orders, many at a time.
+
+    There is one dictionary for each delta, with the indices of the parts.
+    """
     found: list[dict[int, float]] = [{} for _ in deltas]
-    for (drawn, swapped), each in asked.items():
-        numbers = np.array([(one.draws.chance, one.draws.shift, one.weight) for _, one in each])
+    for (drawn, swapped), (rows, numbers) in _asked(parts).items():
         chance, shift, weight = np.tile(numbers, (len(deltas), 1)).T
-        target = np.repeat(deltas, len(each))
+        target = np.repeat(deltas, len(rows))
         target = np.where(weight == 1.0, target, rounded_down(target / weight))
         if drawn:
             ends = direct.drawn_epsilons(chance, 0.5 * shift, target)
         else:
             ends = direct.sampled_gaussian_epsilons(chance, shift, target, swapped)
         for known, some in zip(found, ends.reshape(len(deltas), -1).tolist(), strict=True):
-            for (k, _), end in zip(each, some, strict=True):
+            for k, end in zip(rows, some, strict=True):
                 known[k] = max(known.get(k, 0.0), end)
     # A search of one curve goes farther.
     return [{k: end for k, end in known.items() if math.isfinite(end)} for known in found]

@@ -1,15 +1,17 @@
 """Advanced composition of many different rounds."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import advanced
-from fedprivacy.loss import Gdp, Sampled, Side, orientations
+from fedprivacy.loss import Composed, Gdp, Sampled, Side, orientations
 from fedprivacy.loss.curves.components import parts_of
 from fedprivacy.loss.strategies import direct
+from fedprivacy.mechanisms.base import Run
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.2])
@@ -94,3 +96,38 @@ def test_guesses_from_a_few_pairs_change_no_epsilon(q, delta, swapped):
     for curve, epsilon in zip(curves, found, strict=False):
         turned = curve.swap() if swapped else curve
         assert direct.delta(turned, np.array([epsilon]), Side.UP)[0] <= delta * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "scheme, adjacency",
+    [
+        (fp.Poisson(0.02), "add_remove"),
+        (fp.FixedSize(3, population=100), "zero_out"),
+        (fp.FixedSize(3, population=100), "replace_one"),
+    ],
+)
+def test_a_schedule_of_noise_has_the_epsilon_of_its_rounds(scheme, adjacency):
+    noise = [0.8 + 0.7 * (k * 0.618 % 1.0) for k in range(300)]
+    steps = [fp.Gaussian(noise_multiplier=z).sampled(scheme) for z in noise]
+    loss = Run(tuple((one, 1 + k % 3) for k, one in enumerate(steps))).privacy_loss(adjacency)
+    account = advanced.AdvancedCompositionAccountant()
+    found = account._epsilon(loss, 1e-6)
+    # No round became a curve.
+    assert "parts" not in vars(loss.curve)
+    listed = replace(loss, curve=Composed(loss.curve.parts))
+    assert found.upper == pytest.approx(account._epsilon(listed, 1e-6).upper, rel=1e-12)
+
+
+def test_a_schedule_with_rounds_that_are_not_found_together_is_searched_one_by_one():
+    noise = [0.03 + 2e-4 * k for k in range(300)]
+    steps = [
+        fp.Gaussian(noise_multiplier=z).sampled(fp.FixedSize(3, population=100)) for z in noise
+    ]
+    curve = Run(tuple((one, 1) for one in steps)).privacy_loss("zero_out").curve
+    schedule = advanced._scheduled(curve)
+    assert len(advanced._together(schedule, 1e-5)[0]) < 300
+    few = schedule.middles(60)
+    assert [point.times for point in advanced._points(few, 1e-5)] == [60] * 5
+    alone = [advanced._worse(curve.parts[k][0], 1e-5) for k in few.rows]
+    found = [point.epsilon for point in advanced._points(few, 1e-5)]
+    assert found == pytest.approx(alone, rel=1e-11)

@@ -11,7 +11,11 @@ from ...rounding import THOUSANDS, rounded_up
 from .lattice import Side
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from .curve import Curve
+    from .lattice import Array
     from .triangles import Triangles
 
 T = TypeVar("T")
@@ -130,6 +134,11 @@ class Components:
         return self.rounds
 
     @property
+    def places(self) -> tuple[Array, NDArray[np.int64]] | None:
+        """Shifts of all rounds in one family, with counts; None if there is none."""
+        return None
+
+    @property
     def different(self) -> int:
         """The number of different rounds; 0 for a curve that is no composition."""
         return len(self.rounds)
@@ -140,18 +149,18 @@ class Later(Components):
 
     Args:
         shapes: one curve for each shape, with the number of its rounds.
-        different: the number of different rounds.
+        places: the shifts of the rounds in their family, and their counts.
         listed: returns the rounds.
     """
 
     def __init__(
         self,
         shapes: tuple[tuple[Curve, int], ...],
-        different: int,
+        places: tuple[Array, NDArray[np.int64]],
         listed: Callable[[], tuple[tuple[Curve, int], ...]],
     ) -> None:
         object.__setattr__(self, "_shapes", shapes)
-        object.__setattr__(self, "_different", different)
+        object.__setattr__(self, "_places", places)
         object.__setattr__(self, "_listed", listed)
 
     @property
@@ -163,7 +172,12 @@ class Later(Components):
     @property
     def different(self) -> int:
         """The number of different rounds."""
-        found: int = self.__dict__["_different"]
+        return len(self.places[0])
+
+    @property
+    def places(self) -> tuple[Array, NDArray[np.int64]]:
+        """Shifts of all rounds in their family, with counts."""
+        found: tuple[Array, NDArray[np.int64]] = self.__dict__["_places"]
         return found
 
     @property

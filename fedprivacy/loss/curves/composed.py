@@ -181,7 +181,8 @@ class Composed(Curve):
     def components(self) -> Components:
         """Return the curves of all rounds with their counts."""
         if (source := self._source) is not None:
-            return Later(((source.first, source.rounds),), len(source.shifts), lambda: self.parts)
+            places = source.shifts, source.counts
+            return Later(((source.first, source.rounds),), places, lambda: self.parts)
         inside = tuple(curve for curve, _ in self.parts)
         return Components(inside=inside, rounds=self.parts, trim=self._trimmed)
 

@@ -123,7 +123,14 @@ class MixedMoments(Moments):
     def log_moment(self, order: float) -> Up:
         """Return log of the weighted sum of the parts' moments."""
         terms = [part.log_moment(order) for _, part in self._parts]
-        return Up(float(logsumexp(terms, b=[weight for weight, _ in self._parts])) + FEW)
+        top = max(terms)
+        if not math.isfinite(top):
+            return Up(float(logsumexp(terms, b=[weight for weight, _ in self._parts])) + FEW)
+        total = math.fsum(
+            weight * math.exp(term - top)
+            for (weight, _), term in zip(self._parts, terms, strict=True)
+        )
+        return Up(top + math.log(total) + FEW)
 
     def pairs(self) -> Labelled:
         """Return the parts' pairs, each with both labels."""
