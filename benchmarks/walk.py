@@ -1,4 +1,4 @@
-"""The functions that one question visits, in order: README's epsilon, an audit, and others.
+"""The calls of a question, and the functions that it visits, in order: README's epsilon and others.
 
     python benchmarks/walk.py            # functions and files of every question
     python benchmarks/walk.py epsilon    # the stops of one question, as a table
@@ -60,21 +60,21 @@ def audit(z: float) -> object:
 QUESTIONS = {"epsilon": epsilon, "gaussian": gaussian, "calibrate": calibrate, "audit": audit}
 
 
-def visited(ask: Callable[[float], object]) -> dict[CodeType, int]:
-    """Return the code that a question runs, in order of the first call, with the depth there."""
+def calls(ask: Callable[[float], object]) -> list[tuple[CodeType | None, CodeType]]:
+    """Return the calls within the package that a question makes, in order: (caller, called)."""
     ask(1.3)
-    found: dict[CodeType, int] = {}
-    root, depth = str(PACKAGE), 0
+    found: list[tuple[CodeType | None, CodeType]] = []
+    root = str(PACKAGE)
+    stack: list[CodeType | None] = [None]
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal depth
         if not frame.f_code.co_filename.startswith(root):
             return
         if event == "call":
-            found.setdefault(frame.f_code, depth)
-            depth += 1
+            found.append((stack[-1], frame.f_code))
+            stack.append(frame.f_code)
         elif event == "return":
-            depth -= 1
+            stack.pop()
 
     sys.setprofile(note)
     try:
@@ -82,6 +82,16 @@ def visited(ask: Callable[[float], object]) -> dict[CodeType, int]:
     finally:
         sys.setprofile(None)
     return found
+
+
+def visited(ask: Callable[[float], object]) -> list[CodeType]:
+    """Return the code that a question runs, in order of the first call."""
+    return list(dict.fromkeys(code for _, code in calls(ask)))
+
+
+def part_of(code: CodeType) -> str:
+    """Return the part of the package that holds some code, as in ``tests/arrows.py``."""
+    return Path(code.co_filename).relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def stops(ask: Callable[[float], object]) -> list[tuple[str, str, str]]:
@@ -132,12 +142,15 @@ def main() -> None:
     if asked:
         print(table(QUESTIONS[asked]))
         return
-    print(f"{'question':<12}{'functions':>10}{'without comprehensions':>24}{'files':>7}")
+    print(
+        f"{'question':<12}{'calls':>8}{'functions':>11}{'without comprehensions':>24}{'files':>7}"
+    )
     for name, ask in QUESTIONS.items():
-        code = visited(ask)
+        made = calls(ask)
+        code = {each for _, each in made}
         plain = [each for each in code if not each.co_name.startswith("<")]
         files = {each.co_filename for each in code}
-        print(f"{name:<12}{len(code):>10}{len(plain):>24}{len(files):>7}")
+        print(f"{name:<12}{len(made):>8}{len(code):>11}{len(plain):>24}{len(files):>7}")
 
 
 if __name__ == "__main__":

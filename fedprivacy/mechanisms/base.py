@@ -15,7 +15,7 @@ from functools import cached_property, partial, reduce
 from typing import Any, Self, cast, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse, validate_fields
-from ..loss.strategies.memo import remembered
+from ..loss.strategies.memo import answers
 from ..privacy_loss import (
     PrivacyLoss,
     asked_about,
@@ -199,16 +199,16 @@ class Mechanism(Algebra, ABC):
             ParameterError: an unknown adjacency or observer.
             UnsupportedCombination: no theorem covers it; the message names supported cases.
         """
-        facts = Facts(
-            self.protects,
-            member(Adjacency, adjacency=adjacency),
-            member(Observer, observer=observer),
-        )
-        parameters = getattr(self, "__dataclass_params__", None)
+        threat = member(Adjacency, adjacency=adjacency), member(Observer, observer=observer)
+        facts, known = Facts(self.protects, *threat), answers()
+        frozen = getattr(getattr(self, "__dataclass_params__", None), "frozen", False)
         # Only frozen values that equality describes fully can be cached by value.
-        if parameters is None or not parameters.frozen or not self._equals_lose_alike:
+        if known is None or not frozen or not self._equals_lose_alike:
             return self._checked_loss(facts)
-        return remembered((self, facts), lambda: self._checked_loss(facts))
+        found: PrivacyLoss | None = known.get((self, facts))
+        if found is None:
+            known[self, facts] = found = self._checked_loss(facts)
+        return found
 
     def _checked_loss(self, facts: Facts) -> PrivacyLoss:
         # The final view is a function of the aggregate view.

@@ -37,6 +37,11 @@ def answered_once(answers: Answers | None = None) -> Iterator[None]:
         _KNOWN.reset(before)
 
 
+def answers() -> Answers | None:
+    """Return the cache of the block; None outside of a block."""
+    return _KNOWN.get()
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Within the block, Python does not look for cycles of unused objects.
