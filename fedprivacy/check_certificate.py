@@ -41,6 +41,7 @@ BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 1 << 17, 4_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
+STRONG, STRATA = 8, 40
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
 POINTS, FINER, MOST_POINTS = (1 << 12, 1 << 14), (1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS, UNIT, MOST_BITS = 64, 1 << 14, 64, 1 << 13
@@ -3494,6 +3495,17 @@ def log_moment(pair: Pair, tilt: float) -> float:
     return pair.rough_moments[tilt] - pair.rough_moments[0.0]
 
 
+def _few(rounds: list[tuple[Pair, int]]) -> list[tuple[Pair, int]]:
+    """Return rounds that stand for all where parameters are chosen: the strongest, and strata."""
+    if len(rounds) <= STRONG + STRATA:
+        return rounds
+    order = sorted(rounds, key=lambda one: log_moment(one[0], 1.0), reverse=True)
+    chosen, rest = order[:STRONG], order[STRONG:]
+    size = -(-len(rest) // STRATA)
+    strata = [rest[k : k + size] for k in range(0, len(rest), size)]
+    return chosen + [(some[len(some) // 2][0], sum(n for _, n in some)) for some in strata]
+
+
 def _rough(pair: Pair, tilt: float) -> float:
     _in_time()
     logs = [_log(float(pair.still)), *(a + tilt * loss for a, loss in pair.rough_atoms)]
@@ -3549,9 +3561,11 @@ class Line:
             6 if _normals(rounds) else 14
         )  # any tilts will do: large ones widen normal integrals
 
+        some = _few(rounds)
+
         @lru_cache
         def moment(tilt: float) -> float:
-            return sum(n * log_moment(pair, tilt) for pair, n in rounds)
+            return sum(n * log_moment(pair, tilt) for pair, n in some)
 
         further = _least(lambda t: (moment(t) + 2 * left) / t, highest)
         tilt = left / max((moment(further) + 2 * left) / further - x, 1e-9)
@@ -4104,6 +4118,7 @@ class Run:
         alone = sum((n * pair.only[0] for pair, n in parts), ZERO)
         self.apart: Callable[[float], arb] = lambda x: alone + (apart(x) if apart else ZERO)
         self.lines: dict[tuple[float, bool], Line] = {}
+        self.few = _few(self.rounds)
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
         self.tilt = lru_cache(self._tilt)
 
@@ -4148,7 +4163,7 @@ class Run:
 
     def _size(self, t: float, x: float) -> float:
         """Return the log of ``by_a_moment`` at a tilt, in plain floats."""
-        moment = sum(n * log_moment(pair, t) for pair, n in self.rounds)
+        moment = sum(n * log_moment(pair, t) for pair, n in self.few)
         return moment - t * x + t * math.log(t) - (1 + t) * math.log1p(t)
 
     def _tilt(self, x: float) -> float:
