@@ -207,20 +207,8 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
     kind, f = mechanism["type"], _fields(mechanism)
     if alone := _unsampled(mechanism, MOVES[adjacency]):
         return alone, alone
-    if kind not in ("CohortMechanism", "SampledMechanism"):
-        raise Refused(f"{kind} is not covered")
-    inner, scheme = f["inner"], f["scheme"]["type"]
-    if scheme not in CHANCES:
-        raise Refused(f"{kind} {scheme} is not covered")
-    drawn = _fields(f["scheme"])
-    q = CHANCES[scheme](drawn)
-    _check_filled(adjacency, scheme == "FixedSize" and q == 1, drawn)
-    sampled = [part["type"] for part, _ in _counted_parts(inner)]
-    if kind == "SampledMechanism" and {"SampledMechanism", "CohortMechanism"} & {*sampled}:
-        inside = ", ".join(map(str, sampled))
-        raise Refused(f"units inside a sampled mechanism cannot be sampled again: {inside:.80}")
-    if kind == "SampledMechanism":
-        _check_listed(adjacency, observer)
+    q = _chance_of_table(kind, f, adjacency, observer)
+    inner = f["inner"]
     pair, attained = asked(inner, adjacency, observer)
     if kind == "CohortMechanism" or observer == "server" or q == 1:
         return _seen(pair, q) or pair, _seen(attained, q)
@@ -230,7 +218,26 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
         _node("Sampled", inner=asked(inner, a, observer)[0], q=q)
         for a in ("zero_out", "replace_one")
     )
-    return _hidden(inner, near, far, q)[scheme, adjacency]
+    return _hidden(inner, near, far, q)[f["scheme"]["type"], adjacency]
+
+
+def _chance_of_table(kind: str, f: Tree, adjacency: str, observer: str) -> float:
+    """Return the chance that a unit takes part; a round outside the reference table is refused."""
+    if kind not in ("CohortMechanism", "SampledMechanism"):
+        raise Refused(f"{kind} is not covered")
+    scheme = f["scheme"]["type"]
+    if scheme not in CHANCES:
+        raise Refused(f"{kind} {scheme} is not covered")
+    drawn = _fields(f["scheme"])
+    q = CHANCES[scheme](drawn)
+    _check_filled(adjacency, scheme == "FixedSize" and q == 1, drawn)
+    sampled = [part["type"] for part, _ in _counted_parts(f["inner"])]
+    if kind == "SampledMechanism" and {"SampledMechanism", "CohortMechanism"} & {*sampled}:
+        inside = ", ".join(map(str, sampled))
+        raise Refused(f"units inside a sampled mechanism cannot be sampled again: {inside:.80}")
+    if kind == "SampledMechanism":
+        _check_listed(adjacency, observer)
+    return q
 
 
 def _unsampled(mechanism: Tree, moves: float) -> Tree | None:
@@ -606,19 +613,14 @@ def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
     if adjacency == "add_remove":
         return _listed(([(shown, 1)],), ([(shown, 1)],), law, "T9")
     up = _given_listed(law)
-    drawn = [(s, w) for s, w in up if s]
     q = 1 - up[0][1] if up[0][0] == 0 else arb(1)
-    times = [(s, w / q) for s, w in drawn]
+    times = [(s, w / q) for s, w in up if s]
     moves = 2 if adjacency == "replace_one" else 1
     low = _at_rate(_labelled(z, times, moves), q)
     if adjacency == "replace_one":
         high, others = low, [shown]
     else:
-        gone = [
-            (w, _node("Gdp", mu=arb(s) / z) if q == 1 else _given_way(z, q, arb(s)))
-            for s, w in times
-        ]
-        high = gone[0][1] if len(gone) == 1 else _node("Mix", parts=gone)
+        high = _slots_given(z, q, times)
         others = [_node("Opposed", std=z, law=law), _shifted(z, law, 1, 0)]
     folded: Tree = low if q == 1 else _node("Fold", up=high, down=low)
     above = [folded, _shifted(z, law, 2, moves)]
@@ -627,6 +629,14 @@ def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
         above.append(inner)
     ways, shows = (tuple([(tree, 1)] for tree in trees) for trees in (above, others))
     return _listed(ways, shows, law, "T5, T9, T13, T19")
+
+
+def _slots_given(z: arb, q: arb, times: Law) -> Tree:
+    """Return the pair of a unit, drawn with a chance of q, whose slots other ones fill."""
+    gone = [
+        (w, _node("Gdp", mu=arb(s) / z) if q == 1 else _given_way(z, q, arb(s))) for s, w in times
+    ]
+    return gone[0][1] if len(gone) == 1 else _node("Mix", parts=gone)
 
 
 def _seen_draws(z: arb, law: Law, adjacency: str) -> Known:
@@ -673,33 +683,15 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     takes = _takes_part(q, n, most)
     trust = "T10" if adjacency != "replace_one" or one.z is None else "T10, T9"
     if adjacency == "add_remove":
-        low, free = _tail(n - 1, q, most), _sides(n, q, most)[0]
-        between = ZERO if q == 1 else q * _mass(n - 1, q, most - 1)
-        kept = share * _tail(n, q, most + 1) / low if most < n else q
-        parts = [
-            [free, _at_rate(one.near, q)],
-            [low, _at_rate(one.far, kept)],
-            [between, _at_rate(one.far, q)],
-        ]
-        found = one.known(_mixed(parts), _at_rate(one.near, takes), ZERO, trust)
+        pair = _truncated_more(one, q, n, most)
+        found = one.known(pair, _at_rate(one.near, takes), ZERO, trust)
         found = replace(found, above=(*_who_else(one, q, n, most), *found.above))
         return _among_others(found, one, q, n, most, adjacency, small)
     if adjacency == "zero_out" and not one.absent:
         return one.known(_or_idle(one.near, takes), None, ZERO, "T4")
-    filled = _tail(n, q, most)
-    chosen = share * filled
-    leaves = ZERO if q == 1 else (1 - q) * _mass(n - 1, q, most - 1)
-    alone = chosen + leaves
-    none = filled * (n - most) / n
-
-    def at(rate: arb) -> Tree:
-        swap = adjacency == "replace_one"
-        return _opposite(one, rate) if swap else _at_rate(one.near, rate)
-
-    last = at(arb(1)) if q == 1 else at(chosen / alone)
-    parts = [[none, _node("Gdp", mu=arb(0))], [_sides(n - 1, q, most - 1)[0], at(q)], [alone, last]]
+    at = partial(_opposite, one) if adjacency == "replace_one" else partial(_at_rate, one.near)
     shown = None if adjacency == "replace_one" and one.z is None else at(takes)
-    found = one.known(_mixed(parts), shown, ZERO, trust)
+    found = one.known(_among_few_or_last(q, n, most, at), shown, ZERO, trust)
     if one.z is None:
         return found
     free, full = _sides(n - 1, q, most)
@@ -708,6 +700,38 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     slots = _mixed([[free, at(q)], [full, slot]])
     found = replace(found, above=([(slots, 1)], *found.above))
     return _among_others(found, one, q, n, most, adjacency, small)
+
+
+def _among_few_or_last(q: arb, n: int, most: int, at: Callable[[arb], Tree]) -> Tree:
+    """Return the pair of a unit that is not kept, is drawn among few, or is the last that fits.
+
+    Args:
+        q: the chance that a unit is drawn.
+        n: number of units.
+        most: largest number of units that are kept.
+        at: the pair of a unit that is drawn with a chance.
+    """
+    filled = _tail(n, q, most)
+    chosen = arb(most) / n * filled
+    leaves = ZERO if q == 1 else (1 - q) * _mass(n - 1, q, most - 1)
+    alone = chosen + leaves
+    none = filled * (n - most) / n
+    last = at(arb(1)) if q == 1 else at(chosen / alone)
+    few = [_sides(n - 1, q, most - 1)[0], at(q)]
+    return _mixed([[none, _node("Gdp", mu=arb(0))], few, [alone, last]])
+
+
+def _truncated_more(one: Sum, q: arb, n: int, most: int) -> Tree:
+    """Return the pair of a unit more or less under truncated Poisson sampling (T10)."""
+    low, free = _tail(n - 1, q, most), _sides(n, q, most)[0]
+    between = ZERO if q == 1 else q * _mass(n - 1, q, most - 1)
+    kept = arb(most) / n * _tail(n, q, most + 1) / low if most < n else q
+    parts = [
+        [free, _at_rate(one.near, q)],
+        [low, _at_rate(one.far, kept)],
+        [between, _at_rate(one.far, q)],
+    ]
+    return _mixed(parts)
 
 
 def _in_a_slot(one: Sum, z: arb, q: arb, adjacency: str) -> Tree:
@@ -728,17 +752,13 @@ def _among_others(
     taken = arb(most) / n * _tail(n, q, most + 1)
     there = [(taken, 1, most - 1), (full - taken, 0, most)]
     none = [(full, 0, most)]
-    odds, at = q / (1 - q) if q < 1 else ZERO, most - 1
-    weight = _mass(n - 1, q, at) if q < 1 else ZERO
-    while q < 1:  # the others leave places
+    left = _places_left(q, n, most, small)
+    if left is None:
+        return found
+    for weight, at in left:
         there += [(q * weight, 1, at), ((1 - q) * weight, 0, at)]
         none.append((weight, 0, at))
-        rest, step = rest - weight, arb(at) / (odds * (n - at))
-        if at == 0 or (step < 0.5 and weight * step < small / 4):
-            break
-        at, weight = at - 1, weight * step
-        if len(none) > MOST_DRAWN:
-            return found
+        rest -= weight
     away = {"zero_out": 0, "replace_one": -1}.get(adjacency)
     gone = none if away is None else [(w, i * away, j) for w, i, j in there]
     ways = tuple(
@@ -747,6 +767,24 @@ def _among_others(
     )
     missing = found.missing.max(arb(rest.upper()).max(ZERO))
     return replace(found, below=(*found.below, *ways), missing=missing)
+
+
+def _places_left(q: arb, n: int, most: int, small: float) -> list[tuple[arb, int]] | None:
+    """Return chances of numbers of others that leave places, from the largest on; None if too many.
+
+    Numbers of about ``small`` probability are left out.
+    """
+    found, at = list[tuple[arb, int]](), most - 1
+    if not q < 1:
+        return found
+    odds, weight = q / (1 - q), _mass(n - 1, q, at)
+    while len(found) < MOST_DRAWN:
+        found.append((weight, at))
+        step = arb(at) / (odds * (n - at))
+        if at == 0 or (step < 0.5 and weight * step < small / 4):
+            return found
+        at, weight = at - 1, weight * step
+    return None
 
 
 def _who_else(one: Sum, q: arb, n: int, most: int) -> list[Parts]:
@@ -858,16 +896,21 @@ def _allocated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     length, longer = divmod(t, k)
     blocks = [(length, k - longer), (length + 1, longer)]
     above = [(_one_of_rounds(mu, size, swap, small), n) for size, n in blocks if n]
-    below: list[Parts] = [[(_allocation(mu, t, -1, small), 1)]] if k == 1 and not swap else []
-    if swap or k > 1:
-        shown = (2 if swap else 1) * mu * k / arb(t).sqrt()
-        sums = [
-            _node("SummedRounds", mu=mu, opposite=swap, rounds=t, take=k, share=share)
-            for share in (4, 2, 1)
-        ]
-        below = [[(tree, 1)] for tree in (*sums, _node("Gdp", mu=shown))]
+    below = _attained_sums(mu, t, k, swap)
+    if k == 1 and not swap:
+        below = [[(_allocation(mu, t, -1, small), 1)]]
     ways = (*_own_pairs(mu, f.get("levels"), blocks), above, *plain.above) if swap else (above,)
     return Known(ways, tuple(below), ZERO, one.off, ("T11",))
+
+
+def _attained_sums(mu: arb, t: int, k: int, swap: bool) -> list[Parts]:
+    """Return the pairs of sums over an epoch's t rounds, k of which a unit is in."""
+    shown = (2 if swap else 1) * mu * k / arb(t).sqrt()
+    sums = [
+        _node("SummedRounds", mu=mu, opposite=swap, rounds=t, take=k, share=share)
+        for share in (4, 2, 1)
+    ]
+    return [[(tree, 1)] for tree in (*sums, _node("Gdp", mu=shown))]
 
 
 def _own_pairs(mu: arb, named: Any, blocks: list[tuple[int, int]]) -> list[Parts]:
@@ -1244,13 +1287,19 @@ def _matrix_change(rows: list[list[arb]], rule: Rule) -> tuple[arb, arb]:
     gram = [[abs(sum(map(operator.mul, x, y), arb(0))).upper() for y in columns] for x in columns]
     if rule.together:
         classes = [range(j, n, b) for j in range(b)]
-        high = max(_largest([_largest([gram[i][j] for j in c], k) for i in c], k) for c in classes)
+        high = max(_most_together(gram, c, k) for c in classes)
         patterns = [list(c)[:k] for c in classes]
     else:
         high = _most_apart(gram, rule)
         patterns = [list(range(j, n, b))[:k] for j in range(n if k == 1 else min(n, 4 * b))]
     low = max(_signed([columns[j] for j in pattern]) for pattern in patterns)
     return low, arb(high)
+
+
+def _most_together(gram: list[list[arb]], rounds: range, count: int) -> arb:
+    """Return a bound on the largest sum of |C'C| over ``count`` of some rounds."""
+    sums = [_largest([gram[i][j] for j in rounds], count) for i in rounds]
+    return _largest(sums, count)
 
 
 def _most_apart(gram: list[list[arb]], rule: Rule) -> arb:
@@ -1361,18 +1410,28 @@ def _share_noise(kind: str, f: Tree) -> Shares:
     )
     whole = (z * clip.numerator / clip.denominator * step.denominator / step.numerator) ** 2
     overflow = arb(_from(1e-300, 0.1, f, "overflow", float))
-    most, room = cohort, cohort
+    most, room, apart = cohort, cohort, ZERO
     if topped:
-        depth = (4 / overflow).log()
-        bound = cohort + depth / 3 + ((depth / 3) ** 2 + 2 * depth * cohort).sqrt()
-        most, room = math.ceil(float(bound) * (1 + 1e-9)), math.isqrt(2**104 // square) + 1
-    apart = ZERO
-    if topped and not divisible and _whole(1, MOST_SHARES, {"shares": most}, "shares") > 1:
-        eta = _sum_error(most, whole / most)
-        apart = eta / (1 - eta)
+        most, room = _largest_cohort(cohort, overflow), math.isqrt(2**104 // square) + 1
+        apart = ZERO if divisible else _sum_of_shares(most, whole)
     off = width * (arb(2) ** -235 * room + apart)
     share = whole if topped else whole / cohort
     return Shares(1 if topped else cohort - lost, share, square, width, most, off, mu, trust)
+
+
+def _largest_cohort(cohort: int, overflow: arb) -> int:
+    """Return a number of clients that a drawn cohort rarely exceeds."""
+    depth = (4 / overflow).log()
+    bound = cohort + depth / 3 + ((depth / 3) ** 2 + 2 * depth * cohort).sqrt()
+    return math.ceil(float(bound) * (1 + 1e-9))
+
+
+def _sum_of_shares(most: int, variance: arb) -> arb:
+    """Return the total variation of a sum of topped-up shares from one draw of its variance."""
+    if _whole(1, MOST_SHARES, {"shares": most}, "shares") == 1:
+        return ZERO
+    eta = _sum_error(most, variance / most)
+    return eta / (1 - eta)
 
 
 def _rounded_square(length: arb, width: int) -> int:
@@ -1508,50 +1567,31 @@ BIN_WIDTHS, RENYI_ORDERS = (
 MOST_SHARED = 20_000
 
 
+Way = Callable[[list[list[arb]], arb], Known]
+"""The account of drawn rounds, from the rows of a factor and the noise multiplier."""
+
+
 def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     """Return the pairs of a run with correlated noise whose units are drawn in secret."""
     noise, scheme = _fields(f["noise"]), f["scheme"]
     _one_of(("CorrelatedNoise",), f["noise"], "type")
     rounds = _whole(1, 10**6, noise, "rounds")
-    rule, kind = _rule(noise["participation"], rounds), scheme["type"]
-    column, drawn = _column(noise["factor"], rounds), _fields(scheme)
+    rule, column = _rule(noise["participation"], rounds), _column(noise["factor"], rounds)
+    _fields(scheme)
     named = noise["participation"]["type"], _fields(noise["participation"]).get("at_most")
-    free = named == ("FixedEpochs", None)
-    in_turns = free and kind in DRAWN.keys() - {"Shuffled", "RandomAllocation"}
-    way: Callable[[list[list[arb]], arb], Known] | None = None
-    if kind == "RandomAllocation":
-        t = _whole(1, 2**53, drawn, "rounds_per_epoch")
-        _one_of((1,), {"take": 1} | drawn, "take")
-        if (free or named[0] == "SingleParticipation") and t == rule.gap:
-            way = partial(_bins, rule.gap, f.get("levels"), small)
-        else:
-            way = _once_an_epoch(OnceAnEpoch(t, f.get("levels")), named[0], rule, rounds, small)
-    elif in_turns and column is not None and _bands(column) <= rule.gap:
+    in_turns = named == ("FixedEpochs", None) and scheme["type"] in DRAWN.keys() - {
+        "Shuffled",
+        "RandomAllocation",
+    }
+    if in_turns and column is not None and _bands(column) <= rule.gap:
         return _cyclic(noise, scheme, rule, column, adjacency, observer, small)
-    elif kind == "Poisson" and (free or named == ("MinimumSeparation", None)):
-        q = _chance(drawn, "probability")
-        if free and rule.gap > 1:
-            _check_groups(rule, scheme, adjacency)
-            way = partial(_in_groups, rule.gap, q, small)
-        else:
-            way = partial(_by_rows, Repeated(q, rule.gap), small)
-    elif not in_turns:
-        raise Refused(
-            f"correlated noise under {kind!r:.40} with {named[0]} (at most {named[1]!r:.40} "
-            "rounds) is not covered"
-        )
+    way = _way_of_draw(f, named, rule, rounds, adjacency, small, in_turns)
     stays = dict(_fields(noise["participation"]), apart=True)
-    apart = noise | {"participation": _node(noise["participation"]["type"], **stays)}
+    apart = noise | {"participation": _node(named[0], **stays)}
     plain = replace(_correlated(apart, adjacency, observer, small), below=())
     seen = adjacency == "replace_one" or observer == "server"
     if in_turns and (way is None or (seen and adjacency != "add_remove")):
-        # A unit that is drawn twice contributes twice; if one leaves, others may move.
-        moves = kind == "WithReplacement" or adjacency == "add_remove"
-        known = () if moves else plain.above
-        if known and rounds > MOST_DENSE:
-            return plain
-        found = _in_turns(noise, scheme, rule, adjacency, observer, small)
-        return replace(found, above=(*found.above, *known), trusts=(*found.trusts, *plain.trusts))
+        return _not_only_in_turns(plain, noise, scheme, rule, adjacency, observer, small)
     if seen or way is None:
         return plain
     found = way(_dense(noise["factor"], rounds), arb(_noise(noise)))
@@ -1559,17 +1599,62 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
     return replace(found, above=(*found.above, *plain.above), trusts=trusts)
 
 
+def _not_only_in_turns(
+    plain: Known, noise: Tree, scheme: Tree, rule: Rule, adjacency: str, observer: str, small: float
+) -> Known:
+    """Return the pairs if groups take turns, and those of rounds that are known where they hold."""
+    # A unit that is drawn twice contributes twice; if one leaves, others may move.
+    moves = scheme["type"] == "WithReplacement" or adjacency == "add_remove"
+    known = () if moves else plain.above
+    if known and noise["rounds"] > MOST_DENSE:
+        return plain
+    found = _in_turns(noise, scheme, rule, adjacency, observer, small)
+    return replace(found, above=(*found.above, *known), trusts=(*found.trusts, *plain.trusts))
+
+
+def _way_of_draw(
+    f: Tree,
+    named: tuple[str, Any],
+    rule: Rule,
+    rounds: int,
+    adjacency: str,
+    small: float,
+    in_turns: bool,
+) -> Way | None:
+    """Return the account of rounds that are drawn in secret; None if groups only take turns."""
+    scheme, drawn, free = f["scheme"], _fields(f["scheme"]), named == ("FixedEpochs", None)
+    if scheme["type"] == "RandomAllocation":
+        return _once_an_epoch(drawn, f.get("levels"), named, rule, rounds, small)
+    if scheme["type"] != "Poisson" or not (free or named == ("MinimumSeparation", None)):
+        if in_turns:
+            return None
+        raise Refused(
+            f"correlated noise under {scheme['type']!r:.40} with {named[0]} (at most "
+            f"{named[1]!r:.40} rounds) is not covered"
+        )
+    q = _chance(drawn, "probability")
+    if free and rule.gap > 1:
+        _check_groups(rule, scheme, adjacency)
+        return partial(_in_groups, rule.gap, q, small)
+    return partial(_by_rows, Repeated(q, rule.gap), small)
+
+
 def _once_an_epoch(
-    draw: OnceAnEpoch, named: str, rule: Rule, rounds: int, small: float
-) -> Callable[[list[list[arb]], arb], Known]:
-    """Return the account of rounds that a unit draws once in each of several passes, or in one."""
-    if named == "MinimumSeparation" and rule.gap == 1 and rule.most < rounds:
-        if draw.places * rule.most == rounds > draw.places:
-            return partial(_by_rows, draw, small)
-        if draw.places == rounds:
+    drawn: Tree, levels: Any, named: tuple[str, Any], rule: Rule, rounds: int, small: float
+) -> Way:
+    """Return the account of rounds that a unit draws once an epoch, for all epochs or anew."""
+    t = _whole(1, 2**53, drawn, "rounds_per_epoch")
+    _one_of((1,), {"take": 1} | drawn, "take")
+    keeps = named == ("FixedEpochs", None) or named[0] == "SingleParticipation"
+    if keeps and t == rule.gap:
+        return partial(_bins, t, levels, small)
+    if named[0] == "MinimumSeparation" and rule.gap == 1 and rule.most < rounds:
+        if t * rule.most == rounds > t:
+            return partial(_by_rows, OnceAnEpoch(t, levels), small)
+        if t == rounds:
             return partial(_some, rule.most, small)
     raise Refused(
-        f"an allocation of {draw.places} of {rounds} rounds under {named} with separation "
+        f"an allocation of one of {t} rounds, of {rounds} in all, under {named[0]} with separation "
         f"{rule.gap} is not covered"
     )
 
@@ -1787,9 +1872,7 @@ def _in_turns(
     _check_groups(rule, scheme, adjacency)
     rows, z = _dense(noise["factor"], _whole(1, 10**6, noise, "rounds")), arb(_noise(noise))
     matrix = _any_group(rule.gap, rows)
-    lengths = [ZERO] * len(matrix[0])
-    for _, j, x in _parted(_entries_of(matrix), len(lengths), 1):
-        lengths[j] += x * x
+    lengths = _lengths(_entries_of(matrix), len(matrix[0]), 1)
     split = z / _most(lengths).sqrt()
     one = Sum(_node("Gdp", mu=1 / split), _node("Gdp", mu=2 / split), split)
     found = _of_sum(one, scheme, adjacency, observer, small / len(lengths))
@@ -1849,8 +1932,7 @@ def _noise_split(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> lis
     If there are rests, a bin has at most as many rounds as lie between two participations. Of
     several widths the four with the least loss by Renyi divergences are taken. An epoch is a bin.
     """
-    size = len(rows[0])
-    held = [(i, j, x) for i, row in enumerate(rows) for j, x in enumerate(row) if not _is_zero(x)]
+    size, held = len(rows[0]), _entries_of(rows)
     if len(held) > MOST_SHARED:
         return []
     if isinstance(draw, OnceAnEpoch):
@@ -1859,25 +1941,35 @@ def _noise_split(draw: Draw, rows: list[list[arb]], z: arb, small: float) -> lis
         levels = _levels_of(draw.levels, draw.places, near)
         trees = _trees(levels, near[0], small / epochs) if levels else ()
         return [[(tree, n * epochs) for tree, n in parts] for parts in trees]
-    found = []
-    for width in (w for w in BIN_WIDTHS if w <= size and (draw.gap == 1 or w <= draw.gap)):
-        _in_time()
-        lengths = [ZERO] * size
-        for _, j, x in _parted(held, size, width):
-            lengths[j] += x * x
-        length, q, count = _most(lengths).sqrt(), 1 - (1 - draw.q) ** width, -(-size // width)
-        mu = length / z
-        loss = min((count * _renyi(float(q), float(mu), k) + 12) / (k - 1) for k in RENYI_ORDERS)
-        pair: Parts = [(_node("Sampled", inner=_node("Gdp", mu=mu), q=q), count)]
-        if width > draw.gap:
-            # Without rests several rounds of a bin may be taken.
-            several = _moved([length] * width, Repeated(draw.q), 1, small / count, z)
-            pair = [(tree, n * count) for tree, n in several]
-        found.append((loss, pair))
+    widths = (w for w in BIN_WIDTHS if w <= size and (draw.gap == 1 or w <= draw.gap))
+    found = [_in_bins(draw, held, size, width, z, small) for width in widths]
     single = found[0]
     found.sort(key=lambda one: one[0])
     best = found[:4] if single in found[:4] else [*found[:4], single]
     return [pair for _, pair in best]
+
+
+def _lengths(held: Entries, rounds: int, width: int) -> list[arb]:
+    """Return the squared length of every column after the noise is parted among bins."""
+    lengths = [ZERO] * rounds
+    for _, j, x in _parted(held, rounds, width):
+        lengths[j] += x * x
+    return lengths
+
+
+def _in_bins(
+    draw: Repeated, held: Entries, size: int, width: int, z: arb, small: float
+) -> tuple[float, Parts]:
+    """Return the pairs of bins of one width, and about their loss by Renyi divergences."""
+    _in_time()
+    length = _most(_lengths(held, size, width)).sqrt()
+    q, count, mu = 1 - (1 - draw.q) ** width, -(-size // width), length / z
+    loss = min((count * _renyi(float(q), float(mu), k) + 12) / (k - 1) for k in RENYI_ORDERS)
+    if width <= draw.gap:
+        return loss, [(_node("Sampled", inner=_node("Gdp", mu=mu), q=q), count)]
+    # Without rests several rounds of a bin may be taken.
+    several = _moved([length] * width, Repeated(draw.q), 1, small / count, z)
+    return loss, [(tree, n * count) for tree, n in several]
 
 
 def _epochs_apart(held: Entries, epochs: int, places: int, z: arb) -> list[list[arb]]:
@@ -1891,9 +1983,8 @@ def _epochs_apart(held: Entries, epochs: int, places: int, z: arb) -> list[list[
                 rows.setdefault(i, []).append((j % places, x / z))
         own = [[ZERO] * places for _ in range(places)]
         for row in rows.values():
-            for j, x in row:
-                for k, y in row:
-                    own[j][k] += x * y
+            for (j, x), (k, y) in product(row, repeat=2):
+                own[j][k] += x * y
         gram = [
             [x.max(y) for x, y in zip(*both, strict=True)] for both in zip(gram, own, strict=True)
         ]
@@ -2489,27 +2580,15 @@ def _cohort_sum(f: Tree) -> Pair:
 
     Cells of nearly one loss are merged; any would do. See ``_in_cells``.
     """
-
-    def means(law: list[tuple[arb, int, int]]) -> tuple[list[arb], list[arb]]:
-        unit = 1 / (25 * f["std"])
-        return [(25 * i - f["back"] * j) * unit for _, i, j in law], [
-            f["across"] * j * unit for _, _, j in law
-        ]
-
-    laws = f["there"], f["gone"]
-    places = [means(law) for law in laws]
-    ends = [sorted(float(x) for x in one + other) for one, other in zip(*places, strict=True)]
-    wide = [x[-1] - x[0] + 16 if x[-1] > x[0] else 0.0 for x in ends]
-    line, area = 0.0 in wide, math.prod(w or 1.0 for w in wide)
-    most = 8.0 * CELLS * min(1.0, 8 / len(laws[0]))  # one round is decided to all digits
-    fine = max(most, float(CELLS)) if line else min(16.0, math.sqrt(MOST_PLANE / area))
-    if fine < 8.0 or fine * sum(wide) > MOST_PLANE:
-        raise Undecided(f"cells of so many cohorts: {len(laws[0])}, in an area of {area:g}")
-    fine = fine / 4 if f.get("coarse") else fine
-    edges = [
-        [x[0] - 8 + k / fine for k in range(math.ceil(w * fine) + 1)] if w else []
-        for x, w in zip(ends, wide, strict=True)
+    unit, laws = 1 / (25 * f["std"]), (f["there"], f["gone"])
+    places = [
+        (
+            [(25 * i - f["back"] * j) * unit for _, i, j in law],
+            [f["across"] * j * unit for _, _, j in law],
+        )
+        for law in laws
     ]
+    edges = _edges_of_plane(places, bool(f.get("coarse")))
     found = []
     for law, at in zip(laws, places, strict=True):
         _in_time()
@@ -2518,7 +2597,33 @@ def _cohort_sum(f: Tree) -> Pair:
         )
         weighted = [[w * x for x in row] for (w, _, _), row in zip(law, one, strict=True)]
         found.append((arb_mat(weighted).transpose() * arb_mat(two)).entries())
-    return Pair(_clear(_by_loss(found[0], found[1], 1 << 12 if line else 300)), exact=False)
+    fine = 300 if all(edges) else 1 << 12
+    return Pair(_clear(_by_loss(found[0], found[1], fine)), exact=False)
+
+
+def _extent(places: list[tuple[list[arb], list[arb]]], axis: int) -> tuple[float, float]:
+    """Return where the cells along an axis begin, and their length: 0 if all means are equal."""
+    every = [float(x) for means in places for x in means[axis]]
+    low, high = min(every), max(every)
+    return low - 8, high - low + 16 if high > low else 0.0
+
+
+def _edges_of_plane(
+    places: list[tuple[list[arb], list[arb]]], coarse: bool
+) -> tuple[list[float], list[float]]:
+    """Return the edges of cells along both axes; none along an axis where all means are equal."""
+    lows, wide = zip(*(_extent(places, axis) for axis in (0, 1)), strict=True)
+    line, area, size = 0.0 in wide, math.prod(w or 1.0 for w in wide), len(places[0][0])
+    most = 8.0 * CELLS * min(1.0, 8 / size)  # one round is decided to all digits
+    fine = max(most, float(CELLS)) if line else min(16.0, math.sqrt(MOST_PLANE / area))
+    if fine < 8.0 or fine * sum(wide) > MOST_PLANE:
+        raise Undecided(f"cells of so many cohorts: {size}, in an area of {area:g}")
+    fine = fine / 4 if coarse else fine
+    one, two = (
+        [low + k / fine for k in range(math.ceil(w * fine) + 1)] if w else []
+        for low, w in zip(lows, wide, strict=True)
+    )
+    return one, two
 
 
 def _by_loss(p: list[arb], q: list[arb], fine: int) -> list[tuple[arb, arb]]:
@@ -3039,6 +3144,23 @@ class Numbers:
         (over, up), (under, down) = found
         return over - under, up - down
 
+    def outside(self, ends: list[arb]) -> arb:
+        """Return P's mass of every number above its own end; those without an end are left out."""
+        some = zip(self.w, self.d, ends, strict=False)
+        return sum((w * _normal_below(d - end) for w, d, end in some), ZERO)
+
+    def lost_where_joins(self, n: int, t: arb) -> arb:
+        """Return P's mass that is lost if number n joins those below it at a threshold.
+
+        Between both ratios there the columns are not used up: a tail is at most 1.26 densities.
+        """
+        (low, _), (high, _) = (self.ratio(t, 0, k) for k in (n, n + 1))
+        if not (self.e[n] <= t and high >= low):
+            raise Undecided(f"where the mean {self.e[n].str(5)} joins those below it")
+        below = zip(self.w[:n], self.e, strict=False)
+        rest = sum((w * (m * t - m * m / 2).exp() for w, m in below), ZERO)
+        return (high.exp() - low.exp()) * rest * (-t * t / 2).exp()
+
     def beyond(self, first: int, last: int, small: float) -> arb:
         """Return a threshold above which some numbers have less than ``small`` of P."""
         t, some = arb(0), list(zip(self.w, self.d, strict=True))[first:last]
@@ -3072,31 +3194,16 @@ def _shared_thresholds(z: arb, law: Law, there: int, back: int, small: float) ->
     n = first = 1 if law[0][0] else 2
     t, pieces, lost = starts[n - 1], list[Piece](), arb(2) ** -140
     ends = [known.beyond(k, k + 1, small) for k in range(len(law))]
-    lost += sum(
-        (w * _normal_below(d - end) for w, d, end in zip(known.w, known.d, ends, strict=True)), ZERO
-    )
+    lost += known.outside(ends)
     while True:
         following = _joins(known, n, t, far) if n < len(law) else far
         _check_shares(known, n, t, following)
         pieces.append(known.piece(0, n, t, following))
         if following is far:
             break
-        # Between both ratios at t the columns are not used up: a tail is at most 1.26 densities.
-        (low, _), (high, _) = (known.ratio(following, 0, k) for k in (n, n + 1))
-        rest = sum(
-            (
-                w * (m * following - m * m / 2).exp()
-                for w, m in zip(known.w[:n], known.e, strict=False)
-            ),
-            ZERO,
-        )
-        if not (known.e[n] <= following and high >= low):
-            raise Undecided(f"where {law[n][0]} draws join the others")
-        lost += (high.exp() - low.exp()) * rest * (-following * following / 2).exp()
+        lost += known.lost_where_joins(n, following)
         ends[n], n, t = min(ends[n], following, key=float), n + 1, following
-    lost += sum(
-        (w * _normal_below(d - far) for w, d in zip(known.w[:n], known.d, strict=False)), ZERO
-    )
+    lost += known.outside([far] * n)
     alone = [k for k in range(first, len(law)) if starts[k] < ends[k]]
     pieces += [known.piece(k, k + 1, starts[k], ends[k]) for k in alone]
     return Pair(pieces=tuple(pieces), only=(arb(lost.upper()), ZERO))
@@ -3199,15 +3306,7 @@ def _summed_rounds(f: Tree) -> Pair:
         up, down = (chance * math.exp(m * y - m * m / 2) for m in (mu, hidden))
         return math.log((1 - chance + up) / (1 - chance + down))
 
-    ys = [k / 64 - 10 for k in range(math.ceil((20 + mu) * 64))]
-    mean = sum(ratio(y) * math.exp(-y * y / 2) for y in ys) / 160.43
-    spread = sum((ratio(y) - mean) ** 2 * math.exp(-y * y / 2) for y in ys) / 160.43
-    width = max(math.sqrt(spread) / 10, (ratio(ys[-1]) - ratio(ys[0])) / MOST_CELLS)
-    edges, at = [ys[0]], math.floor(ratio(ys[0]) / width) + 1
-    for a, b in pairwise(ys):
-        while ratio(b) > at * width:  # any edges will do
-            edges.append(a + (b - a) * (at * width - ratio(a)) / (ratio(b) - ratio(a)))
-            at += 1
+    edges = _edges_of_ratio(ratio, mu)
     if len(edges) * f["rounds"] > 1 << 18:
         raise Undecided(f"a sum over {f['rounds']} rounds of {len(edges)} cells")
     every = [_masses_of(edges, arb(m)) for m in (ZERO, f["mu"], hidden and -f["mu"])]
@@ -3216,6 +3315,20 @@ def _summed_rounds(f: Tree) -> Pair:
     p, q = (rest * _to_power(one, f["take"]) for one in (p, q))
     atoms = zip(p.coeffs(), q.coeffs(), strict=False)
     return Pair(_clear(atoms), exact=False)
+
+
+def _edges_of_ratio(ratio: Callable[[float], float], mu: float) -> list[float]:
+    """Return outcomes about where a rising log ratio meets multiples of a width; any will do."""
+    ys = [k / 64 - 10 for k in range(math.ceil((20 + mu) * 64))]
+    mean = sum(ratio(y) * math.exp(-y * y / 2) for y in ys) / 160.43
+    spread = sum((ratio(y) - mean) ** 2 * math.exp(-y * y / 2) for y in ys) / 160.43
+    width = max(math.sqrt(spread) / 10, (ratio(ys[-1]) - ratio(ys[0])) / MOST_CELLS)
+    edges, at = [ys[0]], math.floor(ratio(ys[0]) / width) + 1
+    for a, b in pairwise(ys):
+        while ratio(b) > at * width:
+            edges.append(a + (b - a) * (at * width - ratio(a)) / (ratio(b) - ratio(a)))
+            at += 1
+    return edges
 
 
 def _masses_of(edges: list[float], mean: arb) -> list[arb]:
@@ -3513,22 +3626,31 @@ def _rough(pair: Pair, tilt: float) -> float:
         if piece.plain:
             logs.append(piece.log_moment(tilt))
             continue
-        legs = _legs(piece, arb(tilt), True)[0]
-        low, high = float(legs[0][0].real), float(legs[-1][1].real)
-        p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
-        for count in (120, 120):  # first the whole range, then the part that matters
-            step, found = (high - low) / count, []
-            for k in range(count):
-                y = low + (k + 0.5) * step
-                up, down = (_log_sum([w + m * y for w, m in terms]) for terms in (p, q))
-                base = -y * y / 2 - 0.9189385 if piece.gaussian else 0.0
-                found.append(base + up + tilt * (up - down) + _log(step))
-            near = [k for k, value in enumerate(found) if value > max(found) - 35.0]
-            if not near:  # beyond the range of floats
-                return math.inf
-            low, high = low + (near[0] - 1) * step, low + (near[-1] + 2) * step
+        found = _rough_cells(piece, tilt)
+        if not found:  # beyond the range of floats
+            return math.inf
         logs += found
     return _log_sum(logs)
+
+
+def _rough_cells(piece: Piece, tilt: float) -> list[float]:
+    """Return the logs of parts of a piece's moment in plain floats; [] beyond their range."""
+    legs = _legs(piece, arb(tilt), True)[0]
+    low, high = float(legs[0][0].real), float(legs[-1][1].real)
+    p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
+    found = list[float]()
+    for count in (120, 120):  # first the whole range, then the part that matters
+        step, found = (high - low) / count, []
+        for k in range(count):
+            y = low + (k + 0.5) * step
+            up, down = (_log_sum([w + m * y for w, m in terms]) for terms in (p, q))
+            base = -y * y / 2 - 0.9189385 if piece.gaussian else 0.0
+            found.append(base + up + tilt * (up - down) + _log(step))
+        near = [k for k, value in enumerate(found) if value > max(found) - 35.0]
+        if not near:
+            return []
+        low, high = low + (near[0] - 1) * step, low + (near[-1] + 2) * step
+    return found
 
 
 def _log(x: float) -> float:
@@ -3795,12 +3917,17 @@ def _jumps(
             rest += total - sum((p for p, _ in here), arb(0))
         if len(here) * len(every) > 4 * MOST_APART:
             return None
-        both = [(p * u, q * v) for p, q in every for u, v in here]
-        every = [(p, q) for p, q in both if not p < small]
-        rest += sum((p for p, _ in both if p < small), arb(0))
+        every, rare = _but_rare([(p * u, q * v) for p, q in every for u, v in here], small)
+        rest += rare
         if len(every) > MOST_APART:
             return None
     return every, rest
+
+
+def _but_rare(masses: list[tuple[arb, arb]], small: float) -> tuple[list[tuple[arb, arb]], arb]:
+    """Return the (P, Q) masses without those of P below ``small``, and the sum of those."""
+    kept = [(p, q) for p, q in masses if not p < small]
+    return kept, sum((p for p, _ in masses if p < small), arb(0))
 
 
 def _drawn(pair: Pair, count: int, small: float) -> list[tuple[arb, arb]]:
@@ -3865,10 +3992,7 @@ class Lattice:
             for k, (pair, _) in zip(firsts, rounds, strict=True)
         ]
         self.size = self.up - self.first + 1
-        exponents = (-small.log(), x - small.log())  # an error of Q's masses counts e^x times
-        self.bits = [UNIT + math.ceil(float(each / arb(2).log())) for each in exponents]
-        if self.bits[1] > MOST_BITS:
-            raise Undecided(f"so small a delta, or so large a loss: {self.bits[1]} bits")
+        self.bits = _bits_of_masses(x, small)
         sides = zip(*(one.both() for one in self.spreads), strict=True)
         self.masses = [
             [Masses.of(each, bits) for each in every]
@@ -3903,6 +4027,15 @@ class Lattice:
             at = self.up - self.first + self.count  # the index of the gap where R is least
             total += counts[i] * others.mean(at, gaps)
         return total
+
+
+def _bits_of_masses(x: float, small: arb) -> list[int]:
+    """Return the bits of the masses of P and of Q: an error of Q's counts e^x times."""
+    exponents = (-small.log(), x - small.log())
+    bits = [UNIT + math.ceil(float(each / arb(2).log())) for each in exponents]
+    if bits[1] > MOST_BITS:
+        raise Undecided(f"so small a delta, or so large a loss: {bits[1]} bits")
+    return bits
 
 
 @dataclass(frozen=True)
@@ -4143,23 +4276,26 @@ class Run:
             yield arb(0)
         elif [n for _, n in self.rounds] == [1]:
             yield alone(self.rounds[0][0], arb(x), arb(share))
-        else:  # a line is faster for many rounds; for few, the document suggests one
-            few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
-            ways: list[Callable[[float, float], Iterator[arb]]]
-            coarse, fine = (partial(self.on_lattices, points) for points in (POINTS, FINER))
+        else:
             if found := self.by_a_moment(x, share):
                 yield found
-            if any(len(pair.atoms) > MOST_ATOMS for pair, _ in self.rounds):
-                ways = [coarse, fine]  # a sum of so many single outcomes does not fall
-            elif self.wide and few:
-                ways = [coarse, self.on_a_line, fine]
-            elif self.wide and any(len(pair.pieces) > MOST_PIECES for pair, _ in self.rounds):
-                ways = [coarse, fine, self.on_a_line]
-            else:
-                ways = [self.on_a_line, coarse, fine]
-            for way in ways:
+            for way in self._methods():
                 with suppress(Undecided):
                     yield from way(x, share)
+
+    def _methods(self) -> list[Callable[[float, float], Iterator[arb]]]:
+        """Return the methods for several rounds, the best first.
+
+        A line is faster for many rounds; for few, the document suggests one.
+        """
+        coarse, fine = (partial(self.on_lattices, points) for points in (POINTS, FINER))
+        if any(len(pair.atoms) > MOST_ATOMS for pair, _ in self.rounds):
+            return [coarse, fine]  # a sum of so many single outcomes does not fall
+        if self.wide and sum(n for _, n in self.rounds) <= FEW_ROUNDS:
+            return [coarse, self.on_a_line, fine]
+        if self.wide and any(len(pair.pieces) > MOST_PIECES for pair, _ in self.rounds):
+            return [coarse, fine, self.on_a_line]
+        return [self.on_a_line, coarse, fine]
 
     def _size(self, t: float, x: float) -> float:
         """Return the log of ``by_a_moment`` at a tilt, in plain floats."""
@@ -4287,26 +4423,35 @@ def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> 
         for one in islice(product(*plan.ways), MOST_WAYS)
     )
     make = partial(_made, wide=wide, plan=plan, known=known)
-    bound = document["bound"]
-    if not plan.above:
-        shown = [parts for parts in every if parts]
-        x = _number(bound["lower" if bound["quantity"] == "epsilon" else "given"])
-        if any(tree["type"] == "CohortSum" for parts in shown for tree, _ in parts):
-            shown.sort(key=lambda parts: _promise(make, parts, x), reverse=True)
-        yield from chain.from_iterable(map(make, shown))
-        return
+    given = document["bound"]["quantity"] != "epsilon"
+    end = _number(document["bound"]["given" if given else "upper" if plan.above else "lower"])
+    return _most_promising(every, make, end) if plan.above else _most_shown(every, make, end)
+
+
+Make = Callable[[Parts], Iterator[list[Run]]]
+
+
+def _most_shown(every: Iterable[Parts], make: Make, x: float) -> Iterator[list[Run]]:
+    """Yield the orientations of attained pairs; of cells of cohorts, the largest delta first."""
+    shown = [parts for parts in every if parts]
+    if any(tree["type"] == "CohortSum" for parts in shown for tree, _ in parts):
+        shown.sort(key=lambda parts: _promise(make, parts, x), reverse=True)
+    yield from chain.from_iterable(map(make, shown))
+
+
+def _most_promising(every: Iterable[Parts], make: Make, x: float) -> Iterator[list[Run]]:
+    """Yield the orientations of dominating pairs: single ones first, then the smallest delta."""
     ordered = sorted(every, key=_kind_of_sum)
     yield from chain.from_iterable(make(parts) for parts in ordered if _kind_of_sum(parts) < 2)
     several = (make(parts) for parts in ordered if _kind_of_sum(parts) == 2)
     ways = list(chain.from_iterable(several))
-    if len(ways) > 1:  # the most promising first
-        x = _number(bound["upper" if bound["quantity"] == "epsilon" else "given"])
+    if len(ways) > 1:
         with suppress(Undecided):  # of the time: any order will do
             ways.sort(key=lambda runs: max(run.rough(x) for run in runs))
     yield from ways
 
 
-def _promise(make: Callable[[Parts], Iterator[list[Run]]], parts: Parts, x: float) -> float:
+def _promise(make: Make, parts: Parts, x: float) -> float:
     """Return about the log of delta of a way to see a run, in coarse cells; it only orders them."""
     coarse = [
         (_node("CohortSum", **tree["fields"], coarse=True), n)
@@ -4395,6 +4540,25 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
     Raises:
         Refused: the document states other pairs than those of the mechanism.
     """
+    counted = _known_parts(document, small)
+    lost, off, missing = (
+        sum((n * getattr(one, name) for n, one, _ in counted), ZERO)
+        for name in ("lost", "off", "missing")
+    )
+    above = [[(way, n) for way in one.above] for n, one, _ in counted]
+    # A part without an attained pair counts as a round that is not looked at.
+    below = [[(way, n) for way in one.below or ([],)] for n, one, _ in counted]
+    trusts = list(dict.fromkeys(trust for _, one, _ in counted for trust in one.trusts))
+    return Plans(
+        Plan(above, lambda x: lost + (1 + arb(x).exp()) * off),
+        Plan(below, lambda x: -(1 + arb(x).exp()) * off - arb(x).exp() * missing, False),
+        all(stated for _, _, stated in counted),
+        trusts,
+    )
+
+
+def _known_parts(document: dict[str, Any], small: float) -> list[tuple[int, Known, bool]]:
+    """Return the count and the pairs of every part, and whether the document states them."""
     bound, rounds = document["bound"], document["rounds"]
     facts = bound["adjacency"], bound["observer"]
     parts = _counted_parts(document["mechanism"])
@@ -4402,31 +4566,13 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
         raise Refused(
             f"the number of rounds differs from the question: {len(rounds)} for {len(parts)} parts"
         )
-    every = [_stated(part, n, one, *facts) for (part, n), one in zip(parts, rounds, strict=True)]
-    made = [
-        known(_proposed(part, said), *facts, small / sum(n for _, n in parts))
-        if one is None
-        else one
-        for (part, _), one, said in zip(parts, every, rounds, strict=True)
-    ]
-    counted = [(n, one) for (_, n), one in zip(parts, made, strict=True)]
-    lost, off, missing = (
-        sum((n * getattr(one, name) for n, one in counted), ZERO)
-        for name in ("lost", "off", "missing")
-    )
-    above = [[(way, n) for way in one.above] for n, one in counted]
-    below = []
-    for (n, one), said in zip(counted, every, strict=True):
-        # A part without an attained pair counts as a round that is not looked at.
-        unseen = bound["observer"] == "final" and said is None
-        below.append([(way, n) for way in ([] if unseen else one.below) or [[]]])
-    trusts = list(dict.fromkeys(trust for one in made for trust in one.trusts))
-    return Plans(
-        Plan(above, lambda x: lost + (1 + arb(x).exp()) * off),
-        Plan(below, lambda x: -(1 + arb(x).exp()) * off - arb(x).exp() * missing, False),
-        all(one is not None for one in every),
-        trusts,
-    )
+    stated = [_stated(part, n, one, *facts) for (part, n), one in zip(parts, rounds, strict=True)]
+    count, found = sum(n for _, n in parts), list[tuple[int, Known, bool]]()
+    for (part, n), own, said in zip(parts, stated, rounds, strict=True):
+        one = own or known(_proposed(part, said), *facts, small / count)
+        unseen = bound["observer"] == "final" and own is None
+        found.append((n, replace(one, below=()) if unseen else one, own is not None))
+    return found
 
 
 def _proposed(part: Tree, one: Tree) -> Tree:
@@ -4459,6 +4605,14 @@ def _check_facts(bound: dict[str, Any]) -> None:
     _one_of(("epsilon", "delta"), bound, "quantity")
     if bound["unit"] == "client":
         _check_listed(bound["adjacency"], bound["observer"])
+
+
+def _resolution(bound: dict[str, Any]) -> tuple[float, float]:
+    """Return the ends of the dominating pair; the upper one is that of the answer."""
+    low, high = map(_number, bound["resolution"])
+    if high != _number(bound["upper"]):
+        raise Refused(f"the upper end must be that of the resolution, {high}, got {bound['upper']}")
+    return low, high
 
 
 def _check_units(bound: dict[str, Any], units: set[str]) -> None:
@@ -4519,9 +4673,7 @@ def _checked(document: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     _one_of((1,), document, "version")
     bound = document["bound"]
     _check_facts(bound)
-    low, high = map(_number, bound["resolution"])
-    if high != _number(bound["upper"]):
-        raise Refused(f"the upper end must be that of the resolution, {high}, got {bound['upper']}")
+    low, high = _resolution(bound)
     epsilon, given = bound["quantity"] == "epsilon", _number(bound["given"])
     _from(0, 1 if epsilon else math.inf, {"given": given}, "given", float)
     share = max(min(given if epsilon else high, 1.0), 1e-290)
