@@ -80,23 +80,26 @@ def schedule_of(run: Run) -> NoiseSchedule | None:
     return known
 
 
+def _alike(one: Any, first: Any) -> bool:
+    """Return whether two sampled mechanisms differ in nothing but their noise."""
+    if type(one.inner) is not type(first.inner):
+        return False
+    drawn_alike = one.scheme is first.scheme or one.scheme == first.scheme
+    return drawn_alike and (one.inner.unit is first.inner.unit or one.protects == first.protects)
+
+
 def _found(parts: Sequence[tuple[Mechanism, int]]) -> NoiseSchedule | None:
     first: Any = parts[0][0]
     sampled = type(first)
     if KINDS.get("SampledMechanism") is not sampled:
         return None
-    inner, scheme = first.inner, first.scheme
-    kind, unit = type(inner), first.protects
+    scheme, kind = first.scheme, type(first.inner)
     # A subclass may have another loss, so only the classes themselves count.
     name = vars(kind).get("scaled_by")
     if name is None or type(scheme) not in (Poisson, FixedSize):
         return None
     rounds: list[Any] = [part for part, _ in parts]
-    if not all(type(one) is sampled and type(one.inner) is kind for one in rounds):
-        return None
-    if not all(one.scheme is scheme or one.scheme == scheme for one in rounds):
-        return None
-    if any(one.inner.unit is not inner.unit and one.protects != unit for one in rounds):
+    if not all(type(one) is sampled and _alike(one, first) for one in rounds):
         return None
     multipliers = np.array([getattr(one.inner, name) for one in rounds], dtype=np.float64)
     return NoiseSchedule(

@@ -55,14 +55,18 @@ def _other_rate(draft: Draft) -> None:
     if rate is None:
         return
     for one in draft.fields.every:
-        words, share = one.words, _share(one)
-        known = one.name in RATE or any(words - REAL == words_in(name) for name in RATE)
-        known |= one.name == "q" and one.parent in noises
-        known |= isinstance(one.value, str) and "%" in one.value and words & _DRAWING != set()
+        share, known = _share(one), _names_a_rate(one) or (one.name == "q" and one.parent in noises)
         other = share is not None and not rate / _SLACK <= share <= rate * _SLACK
         if known and other and draft.about_the_run(one) and not of_a_test(one):
             _ask(draft, f"{rate:g} in the file, and {one}")
             return
+
+
+def _names_a_rate(one: Field) -> bool:
+    words = one.words
+    if one.name in RATE or any(words - REAL == words_in(name) for name in RATE):
+        return True
+    return isinstance(one.value, str) and "%" in one.value and bool(words & _DRAWING)
 
 
 def _per_device(draft: Draft) -> None:
@@ -185,41 +189,55 @@ def _of_a_device(one: Field) -> bool:
 
 def _larger_batch(draft: Draft) -> None:
     """Ask for the rate if the batch in use may be the part of one that fits into memory."""
-    fields = draft.fields
-    taken = [one.number for one in fields.used.values() if one.name == "batch_size"]
+    taken = [one.number for one in draft.fields.used.values() if one.name == "batch_size"]
     least = min((value for value in taken if value is not None), default=None)
     if least is None or not _known(draft):
         return
-    for one in fields.every:
+    for one in draft.fields.every:
         if not _is_batch(one) or of_a_test(one):
             continue
-        many = one.number or 0
-        larger = many > least and not (fields.read(one) and one.name == "batch_size")
+        larger = _exceeds(draft, one, least)
         if larger or (_of_a_device(one) and not _counts_devices(draft)):
             _ask(draft, f"{one}, where the batch was taken for {least:g}")
-            size = _least(draft, RECORDS)
-            if size and larger and not draft.of_clients:
-                _enlarge(draft, one, min(1.0, many / size) / _SLACK)
+            if larger:
+                _enlarge(draft, one)
             return
 
 
-def _enlarge(draft: Draft, one: Field, share: float) -> None:
-    """Note the field that may make the largest share."""
+def _exceeds(draft: Draft, one: Field, least: float) -> bool:
+    """Return whether another batch is larger than the one in use."""
+    taken = draft.fields.read(one) and one.name == "batch_size"
+    return _number(one) > least and not taken
+
+
+def _enlarge(draft: Draft, one: Field) -> None:
+    """Note the batch of records if it may make the largest share."""
+    size = _least(draft, RECORDS)
+    if not size or draft.of_clients:
+        return
+    share = min(1.0, _number(one) / size) / _SLACK
     if draft.enlarged is None or draft.enlarged[1] < share:
         draft.enlarged = one, share
+
+
+def _number(one: Field) -> float:
+    return one.number or 0.0
 
 
 def _larger_share(draft: Draft) -> None:
     """Ask for the rate if a batch is a larger share of the records than the rate in use."""
     every = [one for one in draft.fields.every if one.number and not of_a_test(one)]
-    whole = [one for one in every if one.name in _WHOLE_BATCHES or one.words & _WHOLE]
-    batches = {one.number or 0.0: one for one in reversed(whole) if _is_batch(one)}
-    sizes = {one.number or 0.0: one for one in reversed(every) if one.name in RECORDS}
-    if draft.of_clients or not batches or not sizes:
+    batch = max(filter(_is_whole_batch, every), key=_number, default=None)
+    size = min((one for one in every if one.name in RECORDS), key=_number, default=None)
+    if draft.of_clients or batch is None or size is None:
         return
-    rate, share = draft.rate, max(batches) / min(sizes)
+    rate, share = draft.rate, _number(batch) / _number(size)
     if rate is None and share <= 1.0 and not federated(draft.fields):
         draft.least_rate = max(draft.least_rate, share / _SLACK)
     elif rate is not None and _SLACK * rate < share <= 1.0:
-        made = f"{batches[max(batches)]} and {sizes[min(sizes)]} make {share:.4g}"
-        _ask(draft, f"{rate:g} in the file, where {made}")
+        _ask(draft, f"{rate:g} in the file, where {batch} and {size} make {share:.4g}")
+
+
+def _is_whole_batch(one: Field) -> bool:
+    named = one.name in _WHOLE_BATCHES or one.words & _WHOLE
+    return bool(named) and _is_batch(one)

@@ -388,15 +388,22 @@ def _other_clip(one: Field) -> str:
     if _names_a_norm(words):
         other = str(one.value).strip().lower() in _OTHER_NORMS
         return "the clip is of another norm" if other else ""
-    by_layer = every & {"layer", "layerwise", "param"} and "all" not in one.said
-    if by_layer and (about or "per" in words):
+    if (about or "per" in words) and _names_layers(one):
         return "the norm of all layers together counts"
-    follows = "quantile" in words and words & (_CLIPPING | {"unclipped"})
-    if follows or (about and (every | part) & {"adaptive", "auto"}):
+    if _follows_a_quantile(words) or (about and (every | part) & {"adaptive", "auto"}):
         return "a norm that follows the data may cost more"
     if one.name == "sensitivity" and one.number != 1:
         return "the noise over the clip norm counts, whatever sensitivity it was computed for"
     return ""
+
+
+def _names_layers(one: Field) -> bool:
+    every = one.words | one.said
+    return not every.isdisjoint({"layer", "layerwise", "param"}) and "all" not in one.said
+
+
+def _follows_a_quantile(words: set[str]) -> bool:
+    return "quantile" in words and not words.isdisjoint(_CLIPPING | {"unclipped"})
 
 
 def _names_a_norm(words: set[str]) -> bool:

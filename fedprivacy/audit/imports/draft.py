@@ -175,11 +175,9 @@ class Draft:
         strange: list[Field] = []
         for one in self.fields.all(*names):
             value = one.number if self.about_the_run(one) else None
-            # Trainers write -1 or null for no cap of the steps.
-            if one.name.startswith("max_") and (one.value is None or value == -1):
+            if _is_no_cap(one, value):
                 continue
-            unclear = whole and (not isinstance(value, int) or like_thousands(one.value))
-            if value is None or value < 0 or unclear:
+            if value is None or not _is_usable(one, value, whole):
                 strange.append(one)
             else:
                 found.setdefault(value, one)
@@ -265,6 +263,17 @@ class Draft:
         """Return the fields that were read, with their values, in words."""
         known = [str(one) for one in self.fields.used.values() if is_value(one.value)]
         return ", ".join(known[:14]) + (", ..." if len(known) > 14 else "")
+
+
+def _is_no_cap(one: Field, value: float | None) -> bool:
+    """Return whether a field states no cap of the steps: trainers write -1 or null."""
+    return one.name.startswith("max_") and (one.value is None or value == -1)
+
+
+def _is_usable(one: Field, value: float, whole: bool) -> bool:
+    """Return whether a number can be the fact: not below 0, and a clear integer if ``whole``."""
+    unclear = whole and (not isinstance(value, int) or like_thousands(one.value))
+    return not (value < 0 or unclear)
 
 
 def _within(one: Field, names: tuple[str, ...]) -> bool:

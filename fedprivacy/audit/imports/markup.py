@@ -99,18 +99,25 @@ def _of_latex(text: str) -> Iterator[list[list[str]]]:
 def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
     """Return rows as mappings; an empty list if one of them is not plain."""
     plain = [[_plain(cell) for cell in row] for row in rows[1:]]
-    header = [_plain(_name(cell)) for cell in rows[0]] if rows else []
-    # A name may state a number for all rows, as in "epsilon (delta = 10^{-5})".
-    tens = (_POWER.sub(r"\g<1>e\g<2>", _TEN.sub("1 x 10^", name)) for name in header)
-    names, stated = headed([*tens])
+    names, stated = headed(_header(rows[0]) if rows else [])
     lengths = {len(row) for row in plain}
     if lengths != {len({*names})} or not plain or any("\\" in name for name in names):
         return []
     if [plain_name(name) for name in names[1:]] in (["value"], ["setting"], ["values"]):
-        # Each row holds one setting of the same run.
-        settings = {_plain(_name(row[0])): _value(_plain(row[1])) for row in rows[1:]}
-        return [settings] if len(settings) == len(plain) else []
+        return _settings(rows[1:])
     return turned([stated | _row(names, row) for row in plain])
+
+
+def _header(cells: list[str]) -> list[str]:
+    """Return names; one may state a number for all rows, as in "epsilon (delta = 10^{-5})"."""
+    names = (_plain(_name(cell)) for cell in cells)
+    return [_POWER.sub(r"\g<1>e\g<2>", _TEN.sub("1 x 10^", name)) for name in names]
+
+
+def _settings(rows: list[list[str]]) -> list[dict[str, Any]]:
+    """Return the settings of one run, one a row; an empty list if one of them occurs twice."""
+    settings = {_plain(_name(row[0])): _value(_plain(row[1])) for row in rows}
+    return [settings] if len(settings) == len(rows) else []
 
 
 def _row(names: list[str], cells: list[str]) -> dict[str, Any]:

@@ -192,9 +192,7 @@ def is_clear(sentence: str, known: Known, *, free: bool = False) -> bool:
     text = _plain(" ".join(sentence.split()))
     tokens = list(_TOKEN.finditer(text))
     words = [one["word"] for one in tokens if one["word"]]
-    if any(not _counted(float(one["whole"]), "", known) for one in tokens if one["whole"]):
-        return False
-    if any(math.isinf(number) for _, number in _numbers(tokens)):
+    if _has_other_numbers(tokens, known):
         return False
     kinds = {_about(word) for word in words}
     strong = "strong" in kinds
@@ -206,12 +204,19 @@ def is_clear(sentence: str, known: Known, *, free: bool = False) -> bool:
         return False
     if any(map(_about, unknown)) or (unknown and not free):
         return False
-    numbers = _numbers(tokens)
     return all(
         _agrees(owner, number, known, strong=strong)
-        for owner, number in numbers
+        for owner, number in _numbers(tokens)
         if not free or owner in _NAMED
     )
+
+
+def _has_other_numbers(tokens: list[re.Match[str]], known: Known) -> bool:
+    """Return whether a number is infinite, or counts something that its file does not."""
+    wholes = (float(one["whole"]) for one in tokens if one["whole"])
+    if any(not _counted(whole, "", known) for whole in wholes):
+        return True
+    return any(math.isinf(number) for _, number in _numbers(tokens))
 
 
 @lru_cache(maxsize=10_000)
