@@ -83,9 +83,8 @@ def _of_epochs(draft: Draft) -> None:
     fields, rounds, rate = draft.fields, draft.rounds, draft.rate
     steps = [one for one in fields.used.values() if one.number == rounds]
     counted = any(one.name in _STEPS for one in steps)
-    at = next((one for one in fields.every if one.name in ("epoch", "current_epoch")), None)
-    if at is not None and counted:
-        draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
+    if counted:
+        _at_an_epoch(draft, steps[0])
     epochs = [one for one in fields.every if one.name in EPOCHS or _epochs_run(one)]
     known = [one.number for one in epochs if draft.about_the_run(one) and one.number is not None]
     if rounds is None:
@@ -96,6 +95,14 @@ def _of_epochs(draft: Draft) -> None:
             draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
         else:
             _beside_epochs(draft, steps[0], rounds, most, rate)
+
+
+def _at_an_epoch(draft: Draft, steps: Field) -> None:
+    """Ask for the rounds if the steps in the file are those at some epoch."""
+    every = draft.fields.every
+    at = next((one for one in every if one.name in ("epoch", "current_epoch")), None)
+    if at is not None:
+        draft.ask("rounds", f"{steps} at {at}: the steps of all epochs count")
 
 
 def _note_least(draft: Draft, epochs: float, rate: float | None) -> None:

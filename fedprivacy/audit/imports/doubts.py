@@ -381,7 +381,7 @@ def _other_clip(one: Field) -> str:
     """Return why a field names another clip than one of whole contributions; else empty."""
     # In clipping = {type = per_layer} the part says what the type is of.
     words, part = one.words, words_in(one.part)
-    about = bool(words & _CLIPPING or (words & _TYPES and part & _CLIPPING))
+    about = _names_a_clip(words, part)
     every = words | one.said
     if about and every & _BY_COORDINATE:
         return "a clip of values is not one of norms"
@@ -395,6 +395,10 @@ def _other_clip(one: Field) -> str:
     if one.name == "sensitivity" and one.number != 1:
         return "the noise over the clip norm counts, whatever sensitivity it was computed for"
     return ""
+
+
+def _names_a_clip(words: set[str], part: set[str]) -> bool:
+    return bool(words & _CLIPPING or (words & _TYPES and part & _CLIPPING))
 
 
 def _names_layers(one: Field) -> bool:

@@ -285,13 +285,19 @@ def _check_private(draft: Draft, name: str) -> None:
         draft.ask("noise_multiplier", f"{infinite} may turn the noise off")
         draft.lasting.append(f"{infinite} may turn the noise off, whatever is stated")
     elif draft.noise is None and not draft.several.get("noise_multiplier"):
-        noises = [one for one in every if one.name in (*NOISE, *UNCLEAR)]
-        empty = [one for one in noises if one.value is None or _says_none(one)]
-        none = infinite or next(iter(empty), None)
-        goal = any(one.number is not None for one in epsilons)
-        if none is not None and len(empty) == len(noises) and not goal:
+        none = _without_noise(every, infinite)
+        if none is not None and all(one.number is None for one in epsilons):
             why = f"{none} states no noise, and no finite epsilon"
             refuse_unauditable(name, draft.tool, f"{why}: the run is not private as recorded")
+
+
+def _without_noise(every: list[Field], infinite: Field | None) -> Field | None:
+    """Return a field that says that there is no noise, unless another one may state some."""
+    noises = [one for one in every if one.name in (*NOISE, *UNCLEAR)]
+    empty = [one for one in noises if one.value is None or _says_none(one)]
+    if len(empty) < len(noises):
+        return None
+    return infinite or next(iter(empty), None)
 
 
 def _says_none(one: Field) -> bool:
