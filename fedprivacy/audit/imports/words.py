@@ -292,7 +292,7 @@ def _check_private(draft: Draft, name: str) -> None:
 
 
 def _without_noise(every: list[Field], infinite: Field | None) -> Field | None:
-    """Return a field that says that there is no noise, unless another one may state some."""
+    """Return a field that states no noise, unless another one may state some."""
     noises = [one for one in every if one.name in (*NOISE, *UNCLEAR)]
     empty = [one for one in noises if one.value is None or _says_none(one)]
     if len(empty) < len(noises):
