@@ -72,7 +72,7 @@ def test_the_page_ends_without_a_trace(tmp_path, way):
 
 
 def wait_for(true):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 250
     while not true():
         assert time.monotonic() < end
         time.sleep(0.05)

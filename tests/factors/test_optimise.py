@@ -122,9 +122,9 @@ def test_bad_input_says_why(build, words):
 @pytest.mark.slow
 def test_it_is_fast():
     """n = 2,000: 50 ms for sensitivity and calibration; n = 10^5: 1 s; parameters: 30 s."""
-    start = time.perf_counter()
+    start = time.process_time()
     factors.optimised(factors.BufferedToeplitz(4), rounds=2000, participation=ONCE)
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
     for factor in SERIES[1:]:
 
         def run(noise, factor=factor):
@@ -136,12 +136,12 @@ def test_it_is_fast():
             )
 
         run(1.0)
-        start = time.perf_counter()
+        start = time.process_time()
         fp.calibrate(run, epsilon=8.0, delta=1e-6, adjacency="zero_out")
-        assert time.perf_counter() - start < 0.05, factor
-    start = time.perf_counter()
+        assert time.process_time() - start < 0.05, factor
+    start = time.process_time()
     factors.BufferedToeplitz(4).sensitivity(10**5, fp.MinimumSeparation(1000))
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize("factor", [factors.Identity(), factors.Banded(3)])

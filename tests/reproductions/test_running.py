@@ -117,7 +117,7 @@ def compute(run):
     def slow():
         if not (folder / "stop").exists():
             (folder / "stop").touch()
-            time.sleep(60)
+            time.sleep(250)
         return part(2)
     return {"sum": float(run.kept("one", lambda: part(1)) + run.kept("two", slow))}
 
@@ -137,13 +137,13 @@ for one in plan.run(lambda name: nullcontext(lambda share: None)):
 def test_a_killed_run_continues_with_the_same_command(tmp_path):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
-        for _ in range(600):
+        for _ in range(2500):
             if (tmp_path / "stop").exists() or first.poll() is not None:
                 break
             time.sleep(0.1)
         first.send_signal(signal.SIGKILL)
         assert first.communicate()[0] == "" and first.returncode == -signal.SIGKILL
-    again = [subprocess.run(command, capture_output=True, text=True, timeout=60) for _ in range(2)]
+    again = [subprocess.run(command, capture_output=True, text=True, timeout=250) for _ in range(2)]
     assert [one.stdout for one in again] == ["3.0 False\n", "3.0 True\n"], again[0].stderr
     # The first part was computed before the kill, and only then.
     assert (tmp_path / "computed").read_text() == "1\n2\n"
