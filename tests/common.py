@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import fedprivacy as fp
+from tests.plain_words import tree_of as tree_of
 
 ROOT = Path(__file__).parents[1]
 """The checkout."""
@@ -28,9 +29,11 @@ SCHEMES = {
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
-    """Return the syntax tree of a file, which the tests of the whole repository share."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+def statements(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return a node and all statements in it, without a look at expressions, which hold none."""
+    kinds = (ast.stmt, ast.excepthandler, ast.match_case)
+    inner = (child for child in ast.iter_child_nodes(tree) if isinstance(child, kinds))
+    return tree, *(one for child in inner for one in statements(child))
 
 
 def excluded(out, other):

@@ -72,21 +72,27 @@ def documented(node: ast.AST) -> Iterator[ast.AST]:
             yield from documented(child)
 
 
-def prose_of_code(text: str) -> str:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which the tests of the whole repository share."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def prose_of_code(text: str, tree: ast.Module | None = None) -> str:
     """Return docstrings and comments of a module, without code in them."""
-    found = [ast.get_docstring(node) or "" for node in documented(ast.parse(text))]
+    found = [ast.get_docstring(node) or "" for node in documented(tree or ast.parse(text))]
     found += [part.lstrip("# ") for part in STRING_OR_COMMENT.findall(text) if part[0] == "#"]
     plain = re.sub(r"^\s*(>>>|\.\.\.).*$", "", "\n".join(found), flags=re.M)
     return re.sub(r"``[^`]*``|`[^`]*`", "X", plain)
 
 
-def messages_of_code(text: str) -> list[str]:
+def messages_of_code(tree: ast.Module) -> list[str]:
     """Return the string literals of a module that are not docstrings, without code in them."""
-    tree = ast.parse(text)
-    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    nodes = list(ast.walk(tree))
+    statements = (node.value for node in nodes if isinstance(node, ast.Expr))
     skipped = {id(value) for value in statements if isinstance(value, ast.Constant)}
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(part) for part in node.values}
             parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
@@ -129,7 +135,8 @@ def prose() -> dict[str, list[str]]:
         if {"_build", "_generated", "generated"} & set(path.parts):
             continue
         text = path.read_text(encoding="utf-8")
-        plain = (prose_of_page if path.suffix == ".md" else prose_of_code)(text)
+        shared = tree_of(path) if (ROOT / "fedprivacy") in path.parents else None
+        plain = prose_of_page(text) if path.suffix == ".md" else prose_of_code(text, shared)
         found[room_of(path)] += [" ".join(part.split()) for part in PARAGRAPH.split(plain)]
     return found
 
@@ -149,7 +156,7 @@ def messages() -> dict[str, list[str]]:
     """Return the messages of every room of the package."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "fedprivacy").rglob("*.py")):
-        found[room_of(path)] += messages_of_code(path.read_text(encoding="utf-8"))
+        found[room_of(path)] += messages_of_code(tree_of(path))
     return found
 
 

@@ -1,16 +1,15 @@
 """One name for one thing: class names of the package, and the theorems that its text names."""
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.common import tree_of
+from tests.common import statements, tree_of
+from tests.plain_words import STRING_OR_COMMENT
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fedprivacy"
@@ -40,7 +39,7 @@ def classes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.name not in ALONE:
-            for node in ast.walk(tree_of(path)):
+            for node in statements(tree_of(path)):
                 if isinstance(node, ast.ClassDef):
                     found[node.name].append(str(path.relative_to(PACKAGE)))
     return found
@@ -49,13 +48,11 @@ def classes() -> dict[str, list[str]]:
 @cache
 def texts() -> dict[Path, str]:
     """Return the docstrings, comments and other strings of every module."""
-    kinds = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1)}
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        source = io.StringIO(path.read_text(encoding="utf-8"))
-        tokens = tokenize.generate_tokens(source.readline)
-        said = (token.string.lstrip("# ") for token in tokens if token.type in kinds)
-        found[path] = " ".join(" ".join(said).replace('"', " ").split())
+        said = STRING_OR_COMMENT.findall(path.read_text(encoding="utf-8"))
+        plain = " ".join(part.lstrip("# ") for part in said)
+        found[path] = " ".join(plain.replace('"', " ").split())
     return found
 
 

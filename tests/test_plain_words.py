@@ -1,5 +1,7 @@
 """Prose and messages stay plain: few marks, and short sentences, in every room."""
 
+import ast
+
 import pytest
 
 from tests.plain_words import (
@@ -56,6 +58,6 @@ def test_messages_are_the_strings_that_are_not_docstrings():
     code = (
         'def f(told):\n    """Return it as told."""\n    raise E(f"be {told} of two, " "as told")\n'
     )
-    assert messages_of_code(code) == ["be X of two, as told"]
+    assert messages_of_code(ast.parse(code)) == ["be X of two, as told"]
     assert marked(["be X of two, as told", "be one of two"]) == ["be X of two, as told"]
     assert sentence_lengths(["one two three; four five six seven", "a short"]) == [3, 4]

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 import fedprivacy as fp
-from tests.common import ROOT, tree_of
+from tests.common import ROOT, statements, tree_of
 
 PACKAGE = ROOT / "fedprivacy"
 CODE = re.compile(r"`([^`]+)`")
@@ -128,7 +128,7 @@ def test_a_record_is_a_piece_of_data_and_nothing_else():
     named = [
         f"{path.relative_to(PACKAGE)}:{node.name}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(tree_of(path))
+        for node in statements(tree_of(path))
         if isinstance(node, ast.ClassDef) and re.search(r"Record(?!s)", node.name)
     ]
     assert named == ["runs/methods/records.py:RecordJob"]
