@@ -36,8 +36,11 @@ _WIDE = 600.0
 """Steps whose exponential is not taken."""
 _VANISHED = 800.0
 """Exponentials of exponents below minus this value are 0."""
-_NEGLIGIBLE = 42.0
-"""A window leaves out at most exp(-42) = 6e-19 of the tilted mass on each side."""
+_NEGLIGIBLE = 32.0
+"""A window leaves out at most exp(-32) = 1e-14 of the tilted mass on each side, as much as the
+transforms round."""
+_OUTSIDE = 42.0
+"""The same for windows that make up a whole lattice: exp(-42) = 6e-19."""
 _RUNS = 512
 """Fewest runs of points that represent a longer lattice in the choice of a tilt."""
 _SHARES = (1.0, 0.1, 0.03, 0.01)
@@ -312,8 +315,12 @@ class Composition:
             return np.exp(np.maximum(np.log(profile + slack) + scale, -708.0)), off
         return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale), off
 
-    def _window(self, tilt: float) -> _Window:
+    def _window(self, tilt: float, negligible: float | None = None) -> _Window:
         """Convolve the tilted masses on a window that holds nearly all of their mass.
+
+        Args:
+            tilt: tilt of the masses.
+            negligible: at most exp(-negligible) of the mass lies outside on either side.
 
         Raises:
             TooLarge: the window would need too many points.
@@ -321,8 +328,9 @@ class Composition:
         """
         check_deadline()
         here = self.moment(tilt)
-        right_at, low_right = self._reach(tilt, here, 1.0)
-        left_at, low_left = self._reach(tilt, here, -1.0)
+        depth = _NEGLIGIBLE if negligible is None else negligible
+        right_at, low_right = self._reach(tilt, here, 1.0, depth)
+        left_at, low_left = self._reach(tilt, here, -1.0, depth)
         # Neither end lies beyond the range of possible losses.
         right, left = min(low_right, self._extreme(1)), max(-low_left, self._extreme(-1))
         start = math.floor(left / self.step)
@@ -340,17 +348,17 @@ class Composition:
         ends = [(la.losses()[-1 if sign > 0 else 0], count) for la, count in self.parts]
         return float(sum(end * count for end, count in ends))
 
-    def _reach(self, tilt: float, here: float, sign: float) -> tuple[float, float]:
+    def _reach(self, tilt: float, here: float, sign: float, depth: float) -> tuple[float, float]:
         """Return (Chernoff parameter, distance) beyond which little tilted mass lies."""
         coarse_here = _coarse_moment(self._grouped, tilt)
 
         def distance(s: float) -> float:
             there = _coarse_moment(self._grouped, tilt + sign * s)
-            return (there - coarse_here + _NEGLIGIBLE) / s
+            return (there - coarse_here + depth) / s
 
         best = golden(distance, 1e-9, self._max_tilt, 18)
         # Coarse moments choose the parameter. The distance is certified, so it uses exact moments.
-        exact = (self.moment(tilt + sign * best) - here + _NEGLIGIBLE) / best
+        exact = (self.moment(tilt + sign * best) - here + depth) / best
         return best, exact
 
     def _missing(
@@ -412,7 +420,7 @@ class Composition:
         # One tilt is accurate only near its own losses. These serve P, Q, and tails of e^-12 and
         # e^-60: common deltas and the rarest.
         tilts = [0.0, -1.0, self._chernoff_tilt(12.0), self._chernoff_tilt(60.0)]
-        windows = [(t, self._window(t)) for t in tilts]
+        windows = [(t, self._window(t, _OUTSIDE)) for t in tilts]
         start = min(w.start for _, w in windows)
         stop = max(w.start + len(w.mass) for _, w in windows)
         best_mass, best_error = np.zeros(stop - start), np.full(stop - start, np.inf)
@@ -453,7 +461,7 @@ class Composition:
             beyond = 0.0
         covered = np.isfinite(error)
         # Each end of a window leaves out the same mass.
-        outside = 2.0 * math.exp(-_NEGLIGIBLE)
+        outside = 2.0 * math.exp(-_OUTSIDE)
         finite = np.maximum(mass, 0.0) + np.where(covered, error, 0.0)
         finite[0] += outside
         beyond += 0.0 if covered.all() else outside
