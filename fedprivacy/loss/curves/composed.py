@@ -44,6 +44,8 @@ _ROUGH, _CLOSE = 0.06, 0.004
 """Distances of the members of families: for a few digits, and for certified moments."""
 _STRATA = 54
 """Number of the other parts that are used for that."""
+_SAMPLED = 1024
+"""Of more rounds, members of their family are used for that."""
 _FAR = 700.0
 """e to the power of it is still a double."""
 
@@ -347,7 +349,8 @@ class ComposedMoments(Moments):
         """Return the sums of the cumulants of the parts; with many parts, of a sample."""
         if len(self.parts) < LEAST:
             return spectra.power_cumulants([(part.cumulants(tilt), n) for part, n in self.parts])
-        if (rough := self.between(_ROUGH)) is not None:
+        # The strongest rounds decide up to which order moments are useful. Members only bound them.
+        if len(self.parts) > _SAMPLED and (rough := self.between(_ROUGH)) is not None:
             return rough.cumulants(tilt)
         found = self._sample[0].cumulants(tilt)
         return spectra.power_cumulants([(part, count) for _, part, count in found])
