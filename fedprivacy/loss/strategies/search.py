@@ -189,8 +189,8 @@ class Lattices:
         if not few:
             return None
         # With few jumps the sum has few losses that matter. A split into few terms is faster.
-        least = 0.13 if self.served else 0.04
-        return min(self.seconds, least) if few_jumps(curve) else self.seconds
+        small = self.points <= SMALL and few_jumps(curve)
+        return min(self.seconds, 0.13 if self.served else 0.04) if small else self.seconds
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, the lattice too large, or the time short."""
