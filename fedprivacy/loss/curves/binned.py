@@ -13,10 +13,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...rounding import HUNDREDS
+from ..moments.moments import MomentBounds, Moments
 from .allocation import tails_of
 from .curve import TAIL_MASS, Curve
 from .discretised_laws import DiscreteLaw, merged, split
+from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails
+from .max_loss import NO_LIMIT
+from .support import Support
 
 _NONE = 1e-307
 """Cells with less mass count as cells of only one law."""
@@ -30,7 +34,10 @@ class Cells(NamedTuple):
 
 
 class Binned(Curve):
-    """A pair (P, Q) in cells, or (Q, P) if the field ``swapped`` is set."""
+    """A pair (P, Q) in cells, or (Q, P) if the field ``swapped`` is set.
+
+    A Gaussian pair dominates it: that of a unit of which more is known.
+    """
 
     missing: ClassVar[float] = 1e-306
     """Probability that may be missing in the cells of either law.
@@ -47,6 +54,19 @@ class Binned(Curve):
     @abstractmethod
     def width(self) -> float:
         """Approximate distance of the losses of neighbouring cells."""
+
+    @property
+    def _cover(self) -> float:
+        """The mu of the Gaussian pair that dominates."""
+        raise NotImplementedError
+
+    def moments(self) -> Moments:
+        """Return the moments of the Gaussian pair that dominates."""
+        return MomentBounds(Gdp(self._cover).moments().log_moment)
+
+    def support(self) -> Support:
+        """Return no limit that is known: the masses of cells are rounded."""
+        return Support(largest=NO_LIMIT, exact=False, cover=self._cover)
 
     def swap(self) -> Curve:
         """Return the other orientation."""

@@ -18,13 +18,9 @@ from scipy.special import ndtr
 
 from ...registry import registered
 from ...rounding import TENS, UNIT
-from ..moments.moments import MomentBounds, Moments
 from .binned import Binned, Cells
-from .gaussian import Gdp
 from .lattice import Array
-from .max_loss import NO_LIMIT
 from .opposed import LEFT_OUT
-from .support import Support
 
 Members = tuple[tuple[float, int, int], ...]
 """(probability, multiple of C u that the unit sends, number of the others that take part)."""
@@ -81,14 +77,6 @@ class CohortSum(Binned):
             return False
         centres = _centres(std, members, back, across)
         return max(map(_reach, centres)) <= _FARTHEST and _fine(centres) > 0.0
-
-    def moments(self) -> Moments:
-        """Return the moments of a unit that is known to take another's slot, which dominates."""
-        return MomentBounds(Gdp(self._cover).moments().log_moment)
-
-    def support(self) -> Support:
-        """Return no limit that is known from below: the masses of cells are rounded."""
-        return Support(largest=NO_LIMIT, exact=False, cover=self._cover)
 
     @property
     def _cover(self) -> float:

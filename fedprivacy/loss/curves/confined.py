@@ -14,12 +14,8 @@ from scipy.special import ndtr
 
 from ...registry import registered
 from ...rounding import FEW
-from ..moments.moments import MomentBounds, Moments
 from .binned import Binned, Cells
-from .gaussian import Gdp
 from .lattice import Array
-from .max_loss import NO_LIMIT
-from .support import Support
 
 MOST = 40.0
 """The largest distance of the means."""
@@ -52,13 +48,9 @@ class Confined(Binned):
             found = f"{self.mu}, {self.reach} and {self.lost}"
             raise ValueError(f"Confined: mu, reach or lost is out of range, got {found}")
 
-    def moments(self) -> Moments:
-        """Return the moments of the Gaussians, which dominate their cells."""
-        return MomentBounds(Gdp(self.mu).moments().log_moment)
-
-    def support(self) -> Support:
-        """Return no limit; only the lower side is used."""
-        return Support(largest=NO_LIMIT, exact=False, cover=self.mu)
+    @property
+    def _cover(self) -> float:
+        return self.mu
 
     @property
     def width(self) -> float:

@@ -14,12 +14,8 @@ from scipy.special import log_ndtr, ndtr
 
 from ...registry import registered
 from ...rounding import FEW
-from ..moments.moments import MomentBounds, Moments
 from .binned import Binned, Cells
-from .gaussian import Gdp
 from .lattice import Array
-from .max_loss import NO_LIMIT
-from .support import Support
 
 MOST = 60.0
 """The largest mean. A larger one shows at least as much, and its tails would underflow."""
@@ -59,14 +55,6 @@ class LargestRound(Binned):
         if self.rounds < 1 or not 0.0 <= self.idle < 1.0:
             found = f"{self.rounds} and {self.idle}"
             raise ValueError(f"LargestRound: rounds and idle are out of range, got {found}")
-
-    def moments(self) -> Moments:
-        """Return the moments of a unit whose round is known, which dominates."""
-        return MomentBounds(Gdp(self._cover).moments().log_moment)
-
-    def support(self) -> Support:
-        """Return no limit: the means differ, in a round that may be the largest."""
-        return Support(largest=NO_LIMIT, exact=False, cover=self._cover)
 
     @property
     def _cover(self) -> float:

@@ -18,12 +18,8 @@ from scipy.special import ndtr
 from ...registry import registered
 from ...rounding import FEW, UNIT
 from ..clock import check_deadline
-from ..moments.moments import MomentBounds, Moments
 from .binned import Binned, Cells
-from .gaussian import Gdp
 from .lattice import Array
-from .max_loss import NO_LIMIT
-from .support import Support
 
 MOST = 30.0
 """The largest mean. A larger one shows at least as much, and its tails would underflow."""
@@ -83,14 +79,6 @@ class SummedRounds(Binned):
             raise ValueError(f"SummedRounds: rounds are out of range, got {found}")
         if not (self.chance is None or 0.0 < self.chance <= 1.0):
             raise ValueError(f"SummedRounds: chance must be in (0, 1], got {self.chance}")
-
-    def moments(self) -> Moments:
-        """Return the moments of a unit whose rounds are known, which dominates."""
-        return MomentBounds(Gdp(self._cover).moments().log_moment)
-
-    def support(self) -> Support:
-        """Return no limit: the means differ, and every round may have any outcome."""
-        return Support(largest=NO_LIMIT, exact=False, cover=self._cover)
 
     @property
     def _cover(self) -> float:
