@@ -20,6 +20,9 @@ from ..sampling.poisson import Poisson
 if TYPE_CHECKING:
     from .base import Mechanism, Run
 
+_MOST_RUNS = 2**53
+"""Up to this number of runs, sums of counts are exact in double precision."""
+
 
 class NoiseSchedule(NamedTuple):
     """Rounds of one Gaussian sum under one scheme, with a noise multiplier each.
@@ -94,14 +97,16 @@ def _found(parts: Sequence[tuple[Mechanism, int]]) -> NoiseSchedule | None:
     if KINDS.get("SampledMechanism") is not sampled:
         return None
     scheme, kind = first.scheme, type(first.inner)
-    # A subclass may have another loss, so only the classes themselves count.
-    name = vars(kind).get("scaled_by")
+    # A subclass may have another loss, so only the package's own classes count.
+    name = vars(kind).get("scaled_by") if kind.__module__.startswith("fedprivacy.") else None
     if name is None or type(scheme) not in (Poisson, FixedSize):
         return None
     rounds: list[Any] = [part for part, _ in parts]
     if not all(type(one) is sampled and _alike(one, first) for one in rounds):
         return None
+    counts = [count for _, count in parts]
+    # Larger sums are not exact in the arrays of a schedule.
+    if sum(counts) >= _MOST_RUNS:
+        return None
     multipliers = np.array([getattr(one.inner, name) for one in rounds], dtype=np.float64)
-    return NoiseSchedule(
-        rounds, multipliers, np.array([count for _, count in parts], dtype=np.int64)
-    )
+    return NoiseSchedule(rounds, multipliers, np.array(counts, dtype=np.int64))

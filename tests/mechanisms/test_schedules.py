@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 
@@ -10,6 +11,7 @@ import fedprivacy as fp
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import orientations
 from fedprivacy.mechanisms.base import Run
+from fedprivacy.mechanisms.gaussian import gaussian_sum_loss
 from fedprivacy.mechanisms.schedules import schedule_of
 from fedprivacy.privacy_loss import compose_losses
 from fedprivacy.registry import decode, encode
@@ -170,6 +172,48 @@ class Hidden(fp.Poisson):
 
     def amplify(self, inner, adjacency, observer):
         return fp.Poisson(self.probability + self.more).amplify(inner, adjacency, observer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOfTheNoise(fp.Gaussian):
+    """Its noise is a part of the stated one."""
+
+    share: float = 1.0
+    scaled_by: ClassVar[str] = "noise_multiplier"
+
+    def loss_under(self, facts):
+        return gaussian_sum_loss(self.noise_multiplier * self.share, facts)
+
+
+def test_mechanisms_of_users_are_no_schedule():
+    inner = [
+        PartOfTheNoise(noise_multiplier=1.0 + k / 300, share=0.3 if k else 1.0) for k in range(300)
+    ]
+    assert schedule_of(Run(tuple((one.sampled(fp.Poisson(0.02)), 1) for one in inner))) is None
+
+
+@pytest.mark.parametrize("count", [2**53, 10**17, 10**19])
+def test_counts_that_no_array_holds_are_no_schedule(count):
+    parts = [(step, count) for step in steps()]
+    assert schedule_of(Run(tuple(parts))) is None
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_limit_that_differs_between_rounds_is_not_that_of_the_first(turn):
+    rounds = [
+        fp.Gaussian(noise_multiplier=0.8 + k / 400).sampled(fp.FixedSize(20, population=1000))
+        for k in range(300)
+    ][::turn]
+    loss = Run(tuple((one, 1) for one in rounds)).privacy_loss("zero_out")
+    parts = [(one.privacy_loss("zero_out"), 1) for one in rounds]
+    for found, exact in zip(
+        orientations(loss.witness.curve),
+        orientations(compose_losses(parts).witness.curve),
+        strict=True,
+    ):
+        found, exact = found.support().largest, exact.support().largest
+        assert found.low <= exact.low
+        assert exact.high <= found.high
 
 
 def test_the_renyi_order_suits_the_strongest_rounds():

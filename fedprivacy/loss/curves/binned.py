@@ -36,7 +36,7 @@ class Cells(NamedTuple):
 class Binned(Curve):
     """A pair (P, Q) in cells, or (Q, P) if the field ``swapped`` is set.
 
-    A Gaussian pair dominates it: that of a unit of which more is known.
+    A Gaussian pair dominates it.
     """
 
     missing: ClassVar[float] = 1e-306

@@ -30,6 +30,7 @@ from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
 from .kept import kept, without_kept
 from .lattice import Array, Lattice, Side, Tails
+from .max_loss import UNKNOWN, MaxLoss
 from .support import Support
 
 Parts = Sequence[tuple[Moments, int]]
@@ -57,9 +58,10 @@ class Source(NamedTuple):
         family: the family of their moments.
         shifts: their different places in the family, shape ``(kinds,)``.
         counts: numbers of runs of each, at least 1, integers.
-        make: returns the curve of a round with a shift. All these curves have the same largest
-            loss, no rare components, and one shape.
+        make: returns the curve of a round with a shift. All these curves have no rare components,
+            and one shape.
         cover: factor of a shift that gives the cover of the curve.
+        limit_varies: whether curves whose largest loss is finite differ in it.
     """
 
     family: Family
@@ -67,6 +69,7 @@ class Source(NamedTuple):
     counts: NDArray[np.int64]
     make: Callable[[float], Curve]
     cover: float = 1.0
+    limit_varies: bool = False
 
     @property
     def first(self) -> Curve:
@@ -108,7 +111,7 @@ class Composed(Curve):
         """List the parts when they are first read."""
         if name != "parts" or self._source is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        _, shifts, counts, make, _ = self._source
+        _, shifts, counts, make, *_ = self._source
         pairs = zip(map(make, shifts.tolist()), counts.tolist(), strict=True)
         self.__dict__["parts"] = parts = tuple(pairs)
         return parts
@@ -220,8 +223,13 @@ class Composed(Curve):
 def _support_of(source: Source) -> Support:
     """Return the sums of the losses of many rounds of one shape."""
     one, count = source.first.support(), source.rounds
+
+    def largest() -> MaxLoss:
+        found = max_losses.summed([(one.largest, count)])
+        return UNKNOWN if source.limit_varies and found.certain < math.inf else found
+
     return Support(
-        largest=lambda: max_losses.summed([(one.largest, count)]),
+        largest=largest,
         symmetric=lambda: one.symmetric,
         exact=False,
         amplifiable=lambda: one.exact,
@@ -349,7 +357,7 @@ class ComposedMoments(Moments):
         """Return the sums of the cumulants of the parts; with many parts, of a sample."""
         if len(self.parts) < LEAST:
             return spectra.power_cumulants([(part.cumulants(tilt), n) for part, n in self.parts])
-        # The strongest rounds decide up to which order moments are useful. Members only bound them.
+        # The strongest rounds limit the useful orders. Members only bound their moments.
         if len(self.parts) > _SAMPLED and (rough := self.between(_ROUGH)) is not None:
             return rough.cumulants(tilt)
         found = self._sample[0].cumulants(tilt)

@@ -35,6 +35,9 @@ def like(first: Curve, noise: Array, counts: NDArray[np.int64]) -> Curve | None:
         return None
     # Equal rounds are counted together, in the order of their first runs.
     every, at, kind = np.unique(shifts, return_index=True, return_inverse=True)
+    # Two noises with one shift have curves that differ in their last digit.
+    if len(every) < len(np.unique(noise)):
+        return None
     order = np.argsort(at)
     total = np.bincount(kind, counts).astype(np.int64)[order]
     kinds = every[order]
@@ -47,7 +50,8 @@ def like(first: Curve, noise: Array, counts: NDArray[np.int64]) -> Curve | None:
 
     if len(kinds) < families.LEAST:
         return compose(zip(map(make, kinds.tolist()), total.tolist(), strict=True))
-    return Composed.listed_later(Source(family, kinds, total, make))
+    limit_varies = isinstance(family, GivenWay)
+    return Composed.listed_later(Source(family, kinds, total, make, limit_varies=limit_varies))
 
 
 def _with_noise(family: families.Family, z: float, moves: float) -> Curve | None:

@@ -185,7 +185,7 @@ def places_of(parts: Sequence[tuple[Moments, float]]) -> tuple[Places, list[int]
 
 
 def represented(places: Places, step: float) -> list[FamilyRounds]:
-    """Return every family by its members; none if one would need too many of them.
+    """Return every family by its members; none if one would need too many.
 
     Args:
         places: the families.

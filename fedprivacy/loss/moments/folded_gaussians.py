@@ -99,7 +99,7 @@ class GivenWay:
         slope = high * (2.0 * in_p - expit(odds + log_t[0]))
         size = 1.0 + 0.5 * y * y + np.abs(power) * edges[:, 1:] + log_t[1]
         exponent = own - unit - THOUSANDS * (size + np.abs(unit))
-        # The slope is a difference of probabilities, the first of which is larger.
+        # The slope is a difference of probabilities; the first is larger.
         slope = slope + THOUSANDS * high * in_p
         found = np.exp(np.minimum(exponent, 600.0)) / slope * (1.0 - THOUSANDS)
         return np.asarray(np.where(np.isfinite(found), found, 0.0))

@@ -241,7 +241,9 @@ class Lattices:
         if _exact(curve):
             return curve.support().mesh
         likely = math.sqrt(question.tolerance / (4.0 * count_of(curve)))
-        first = _FIRST_LAW if any(one.support().by_step for one, _ in parts_of(curve)) else _FIRST
+        by_step = any(one.support().by_step for one, _ in parts_of(curve))
+        # Before a deadline a coarse lattice answers first, in little time.
+        first = _FIRST_LAW if by_step and clock.left() == math.inf else _FIRST
         return aligned(curve, min(first * likely, _LARGEST_STEP))
 
 

@@ -102,6 +102,9 @@ def _aligned(one: Curve, step: float) -> float:
     steps = ends.top / (points + inside)
     lost = np.zeros(len(points))
     if ends.bottom < math.inf and ends.at_bottom > _LEAST * ends.at_top:
+        # Steps that place the end with more mass alike are equally good.
+        if ends.at_bottom > ends.at_top and ends.bottom * np.ptp(1.0 / steps) < 1.0:
+            return step
         share = 0.5 * (below - ends.at_bottom) / ends.at_bottom
         lost = _lost(-ends.bottom / steps, share)
     # Of similar steps the largest has the fewest points.
