@@ -9,7 +9,7 @@ Prints::
 
     one release: epsilon 0.49999... at delta 3.99e-06, inf at delta 0
     epsilon in [1.27..., 1.27...] at delta = 0.001 (record level, add_remove, aggregate; PLD, ...)
-    twenty releases: both ends within 0.0008
+    twenty releases: both ends within 0.0006
     from the ledger: 0.498...
 """
 

@@ -234,9 +234,8 @@ class EpsilonAt(_Query):
 
     def read(self) -> tuple[Down, Up]:
         """Return both ends of epsilon from the tails."""
-        high = direct.epsilon(self.curve, self._beyond(Side.UP), Side.UP)
-        low = direct.epsilon(self.curve, self._beyond(Side.DOWN), Side.DOWN, near=high)
-        return Down(low), Up(high)
+        ends = [direct.epsilon(self.curve, self._beyond(side), side) for side in ENDS]
+        return Down(ends[0]), Up(ends[1])
 
     def below(self, one: Convolved) -> Down:
         """Return the lower end of epsilon from a lattice; the trimmed mass counts against it."""
