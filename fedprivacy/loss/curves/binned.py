@@ -56,9 +56,9 @@ class Binned(Curve):
         """Approximate distance of the losses of neighbouring cells."""
 
     @property
+    @abstractmethod
     def _cover(self) -> float:
         """The mu of the Gaussian pair that dominates."""
-        raise NotImplementedError
 
     def moments(self) -> Moments:
         """Return the moments of the Gaussian pair that dominates."""
