@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -277,20 +277,28 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
     )
 
 
+def _counted(parts: list[tuple[Witness, int]]) -> Iterator[tuple[Witness, int]]:
+    """Yield witnesses and counts; of all pairs that only a first release shows, one counts."""
+    alone = False
+    for witness, count in parts:
+        if not witness.alone:
+            yield witness, count
+        elif not alone:
+            alone = True
+            yield witness, 1
+
+
 def _joint_witness(parts: list[tuple[Witness, int]]) -> Witness | None:
     """Return the pair that data sets show in all releases together."""
     free: list[tuple[Curve, int]] = []
     bound: dict[str, list[tuple[Curve, int]]] = {}
     names: dict[str, None] = {}
     alone = False
-    for witness, count in parts:
-        # Of the pairs that only a first release shows, one counts.
-        if alone and witness.alone:
-            continue
-        alone = alone or witness.alone
+    for witness, count in _counted(parts):
+        alone |= witness.alone
         names[witness.datasets] = None
         group = free if witness.free else bound.setdefault(witness.datasets, [])
-        group.append((witness.curve, 1 if witness.alone else count))
+        group.append((witness.curve, count))
     shown = [compose([*free, *group]) for group in bound.values()] or [compose(free)]
     # Data sets of different witnesses may be different ones, so the pairs do not add up.
     if len(shown) > 1 and not any(curve.components().kinds for curve in shown):

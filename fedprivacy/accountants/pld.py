@@ -99,21 +99,27 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
     """
     worst = _worst(loss.curve, ask, tolerance)
     attained = NOTHING
-    if loss.witness is not None:
+    if loss.witness is not None and loss.witness.curve == loss.curve:
         attained = worst.low
-        # Out of time: the attained pair is left out, because 0 is also a lower end.
-        if loss.witness.curve != loss.curve and left() <= 0.0:
-            attained = NOTHING
-        elif loss.witness.curve != loss.curve:
+    # Out of time: the attained pair is left out, because 0 is also a lower end.
+    elif loss.witness is not None and left() > 0.0:
+        shown = loss.witness.curve
+        wanted = tolerance
+        if not relative:
             # An attained end is compared and shown, not refined. A share of the answer is enough.
-            wanted = tolerance
-            if not relative:
-                shown = worst.low
-                if math.isinf(worst.high) or usual_reading(loss.curve) is not None:
-                    shown = _worst(loss.witness.curve, ask, _ROUGH * tolerance).low
-                wanted = max(tolerance, _ATTAINED * shown)
-            attained = _worst(loss.witness.curve, ask, wanted).low
+            wanted = max(tolerance, _ATTAINED * _size(loss.curve, worst, shown, ask, tolerance))
+        attained = _worst(shown, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)
+
+
+def _size(curve: Curve, worst: Interval, shown: Curve, ask: _Ask, tolerance: float) -> float:
+    """Return about the number that a curve of data sets shows.
+
+    It is near the number of the dominating curve, unless that says little about it.
+    """
+    if math.isinf(worst.high) or usual_reading(curve) is not None:
+        return _worst(shown, ask, _ROUGH * tolerance).low
+    return worst.low
 
 
 def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:

@@ -302,11 +302,15 @@ def _trained(
                     ledger_path=ledger, checkpoint=checkpoint, output=output, on_round=tick
                 )
             except KeyboardInterrupt:
-                text = "without --checkpoint a stopped run cannot continue"
-                if checkpoint is not None and checkpoint.exists():
-                    text = f"the same command continues from {checkpoint}"
-                say(f"fedprivacy: {text}", err=True)
+                say(f"fedprivacy: {_way_on(checkpoint)}", err=True)
                 raise
+
+
+def _way_on(checkpoint: Path | None) -> str:
+    """Return how a stopped run continues."""
+    if checkpoint is not None and checkpoint.exists():
+        return f"the same command continues from {checkpoint}"
+    return "without --checkpoint a stopped run cannot continue"
 
 
 def _result(

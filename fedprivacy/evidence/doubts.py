@@ -191,18 +191,26 @@ def _noise_with_cohorts(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     }
     found: dict[str, list[LedgerRound]] = {}
     for scheme, by_size in drawn.items():
-        held = [(size, r, r.done) for size, which in by_size.items() for r in which]
-        noises, norms = Counter[tuple[int, float]](), Counter[tuple[int, float]]()
-        for size, r, done in held:
-            noises[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
-            # A learned norm depends on the rounds before.
-            norms[size, 0.0 if _learns(r.mechanism) else r.clip_norm] += r.times
-        for what, counts in (("noise that varies", noises), ("clip norms that vary", norms)):
-            rate = scheme.probability if isinstance(scheme, Poisson) else None
+        held = [(size, r) for size, which in by_size.items() for r in which]
+        rate = scheme.probability if isinstance(scheme, Poisson) else None
+        for what, number in (("noise that varies", _noise), ("clip norms that vary", _norm)):
+            counts = Counter[tuple[int, float]]()
+            for size, r in held:
+                counts[size, number(r)] += r.times
             if told_by(counts, FALSE_DOUBT / (2.0 * len(drawn)), rate):
                 doubt = f"{what} with the number of participants"
-                found.setdefault(doubt, []).extend(r for _, r, _ in held)
+                found.setdefault(doubt, []).extend(r for _, r in held)
     return _in_words(found)
+
+
+def _noise(r: LedgerRound) -> float:
+    """Return the noise of a round in clip norms; 0 if the round did not end."""
+    return 0.0 if r.done is None else r.done.noise_std / r.clip_norm
+
+
+def _norm(r: LedgerRound) -> float:
+    """Return the clip norm of a round; 0 for a learned one, which depends on earlier rounds."""
+    return 0.0 if _learns(r.mechanism) else r.clip_norm
 
 
 def _learns(mechanism: Mechanism) -> bool:

@@ -102,10 +102,7 @@ class RunEvidence:
         participants.
         """
         hides, secret = _hidden(facts)
-        own = [one for one in self.revealed if hides or (secret and one.secret)]
-        if self.noiseless is not None:
-            # Rounds without noise are judged separately, whatever their zero noise reveals.
-            own = [replace(one, noises=one.noises - {0.0}) for one in own]
+        own = self._revealing(hides, secret)
         # For records of other programs, only the run states how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
         size_doubts = self.size_doubts if hides else ()
@@ -118,6 +115,14 @@ class RunEvidence:
         }
         found = tuple(defect for defect, is_so in applies.items() if is_so)
         return replace(self, doubts=doubts), found
+
+    def _revealing(self, hides: bool, secret: bool) -> list[Revealed]:
+        """Return the values that may reveal a secret number: of units, or of drawn units."""
+        own = [one for one in self.revealed if hides or (secret and one.secret)]
+        if self.noiseless is None:
+            return own
+        # Rounds without noise are judged separately, whatever their zero noise reveals.
+        return [replace(one, noises=one.noises - {0.0}) for one in own]
 
     def priced(self, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
         """Return the evidence under these facts if it can be priced, and its defects.

@@ -422,16 +422,15 @@ class SampledNoise(Combined):
 
     def _allocated(self, scheme: RandomAllocation, epochs: bool) -> str:
         """Return the kind of theorem for rounds allocated at random; empty if none applies."""
-        rule, rounds = self.noise.participation, self.noise.rounds
-        once = isinstance(rule, SingleParticipation)
-        if (once or epochs) and scheme.take == 1 and scheme.rounds_per_epoch == rule.gap(rounds):
-            return "bins"
-        free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and rule.at_most
+        rule, rounds, epoch = self.noise.participation, self.noise.rounds, scheme.rounds_per_epoch
+        if isinstance(rule, SingleParticipation) or epochs:
+            return "bins" if scheme.take == 1 and epoch == rule.gap(rounds) else ""
+        if not isinstance(rule, MinimumSeparation) or rule.separation > 1 or not rule.at_most:
+            return ""
         # The rule gives the number of rounds; a scheme that states it must state the same.
-        if free and scheme.take == 1 and scheme.rounds_per_epoch * free == rounds > free > 1:
+        if scheme.take == 1 and epoch * rule.at_most == rounds > rule.at_most > 1:
             return "rows"
-        counts = scheme.take in (1, getattr(rule, "at_most", None))
-        return "some" if free and counts and scheme.rounds_per_epoch == rounds else ""
+        return "some" if scheme.take in (1, rule.at_most) and epoch == rounds else ""
 
     @property
     def _in_groups(self) -> str:
@@ -468,8 +467,7 @@ class SampledNoise(Combined):
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the amplified loss of the whole run."""
-        if isinstance(self.noise.participation, FixedEpochs) and hasattr(self.scheme, "draw"):
-            self._check_groups(facts)
+        self._check_groups(facts)
         leaves = facts.adjacency is Adjacency.ADD_REMOVE
         if self._kind == "cycle" and (self._apart or leaves or not is_once(self.scheme)):
             return self._cycle(facts)
@@ -480,11 +478,7 @@ class SampledNoise(Combined):
         seen = facts.adjacency is Adjacency.REPLACE_ONE or facts.observer is Observer.SERVER
         if seen or self._kind == "cycle":
             why = (*base.theorems, unknown_position.UNHIDDEN)
-            known = replace(base, witness=None, theorems=why)
-            in_turns = apart.together and self._kind in ("rows", "cycle") and not leaves
-            if in_turns and self._is_small:
-                return unknown_position.least(known, self._cycle(facts))
-            return replace(known, witness=self._shown(facts)) if in_turns else known
+            return self._seen(replace(base, witness=None, theorems=why), facts)
         curve, witness, theorem = self._amplified(base.curve)
         return replace(
             base,
@@ -494,6 +488,15 @@ class SampledNoise(Combined):
             assumptions=(*base.assumptions, *self._assumptions),
         )
 
+    def _seen(self, known: PrivacyLoss, facts: Facts) -> PrivacyLoss:
+        """Return the loss of known rounds, or that of groups in turns if it may be less."""
+        in_turns = self.noise.participation.together and self._kind in ("rows", "cycle")
+        if not in_turns or facts.adjacency is Adjacency.ADD_REMOVE:
+            return known
+        if self._is_small:
+            return unknown_position.least(known, self._cycle(facts))
+        return replace(known, witness=self._shown(facts))
+
     @property
     def _assumptions(self) -> tuple[str, ...]:
         stated, gap = getattr(self.scheme, "assumption", ""), self.noise.participation.gap
@@ -502,13 +505,14 @@ class SampledNoise(Combined):
 
     def _check_groups(self, facts: Facts) -> None:
         """Refuse add_remove if the group of a unit may depend on other units."""
-        gap = self.noise.participation.gap(self.noise.rounds)
-        moves = isinstance(self.scheme, Poisson) and self.noise.participation.apart
-        if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
+        rule, gap = self.noise.participation, self.noise.participation.gap(self.noise.rounds)
+        grouped = isinstance(rule, FixedEpochs) and hasattr(self.scheme, "draw") and gap > 1
+        moves = isinstance(self.scheme, Poisson) and rule.apart
+        if facts.adjacency is Adjacency.ADD_REMOVE and grouped and not moves:
             raise UnsupportedCombination(
                 "cyclic sampling has no theorem for add_remove unless the group of a unit does "
                 "not depend on other units; use FixedEpochs(b, apart=True) and Poisson, got "
-                f"{self.noise.participation} drawn by {self.scheme}"
+                f"{rule} drawn by {self.scheme}"
             )
 
     def _amplified(self, known: Curve) -> tuple[Curve, Witness | None, str]:
@@ -526,19 +530,13 @@ class SampledNoise(Combined):
         gram = unknown_position.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
             curve = unknown_position.several_of(gram, noise.participation.most(noise.rounds), known)
-            return (
-                curve,
-                None,
-                unknown_position.UNHIDDEN if curve == known else unknown_position.SOME,
-            )
-        if signs:
-            return unknown_position.best_tree(gram), None, unknown_position.BINS
-        shown, how = unknown_position.attained(gram)
-        return (
-            unknown_position.best_tree(gram),
-            Witness(shown, _SENT + how, free=True),
-            unknown_position.BINS,
-        )
+            hidden = curve != known
+            return curve, None, unknown_position.SOME if hidden else unknown_position.UNHIDDEN
+        witness = None
+        if not signs:
+            shown, how = unknown_position.attained(gram)
+            witness = Witness(shown, _SENT + how, free=True)
+        return unknown_position.best_tree(gram), witness, unknown_position.BINS
 
     def _drawn_rounds(
         self, matrix: Array, signs: bool, known: Curve
@@ -558,11 +556,8 @@ class SampledNoise(Combined):
         curve, reasons = unknown_position.drawn_rounds(matrix, draw, z, known)
         witness = None
         if not signs:
-            witness = Witness(
-                unknown_position.shown_sum(first, draw, z),
-                _SENT + unknown_position.ALONG,
-                free=True,
-            )
+            shown = unknown_position.shown_sum(first, draw, z)
+            witness = Witness(shown, _SENT + unknown_position.ALONG, free=True)
         return curve, witness, "; or ".join(reasons)
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:

@@ -237,14 +237,16 @@ class NoisyGradientDescent(Upload):
             Confined(min(one.mu, MOST), one.reach, one.lost) for one in found if one and one.mu
         ]
         if low <= 0:
-            walls = [
-                [pushed_to_walls(steep, self.steps, *rest, lost, share) for lost in LOST]
-                for share in SHARES
-            ]
-            curves += [
-                _of_a_set(*max(filter(None, each), key=_ratio)) for each in walls if any(each)
-            ]
+            curves += self._at_walls(steep, rest)
         return MostOf(tuple(curves)) if len(curves) > 1 else next(iter(curves), None)
+
+    def _at_walls(self, steep: float, rest: tuple[float, float, int]) -> list[Curve]:
+        """Return what functions show that push the iterates to opposite points of the ball."""
+        walls = [
+            [pushed_to_walls(steep, self.steps, *rest, lost, share) for lost in LOST]
+            for share in SHARES
+        ]
+        return [_of_a_set(*max(filter(None, each), key=_ratio)) for each in walls if any(each)]
 
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the composed steps; gradients that do not depend on the point attain them."""

@@ -83,19 +83,22 @@ def _of_files(
     used: set[str] = set()
     for table in tables:
         for label, (source, costs) in runs_of_file(table, unit, ()):
-            where = source
             if isinstance(source, Path):
-                # Only a ledger that was sent too, and no other file of this computer.
-                where = ledgers.get(source.name)
-                if where is None:
-                    refuse("ledger", source.name, "be dropped with the table that names it")
                 used.add(source.name)
-            rows.append((str(label), (where, costs)))
+                source = _sent(source.name, ledgers)
+            rows.append((str(label), (source, costs)))
     for place, path in enumerate(paths):
         if path.name in ledgers and path.name not in used:
             costs = _costs(fields, f"file-{place}", problems)
             rows.append((path.stem, (path, costs)))
     return rows
+
+
+def _sent(name: str, ledgers: Mapping[str, Path]) -> Path:
+    """Return the ledger of this name that was sent too, and no other file of this computer."""
+    if name not in ledgers:
+        refuse("ledger", name, "be dropped with the table that names it")
+    return ledgers[name]
 
 
 def _typed(fields: Mapping[str, str], problems: dict[str, str]) -> Iterator[Row]:

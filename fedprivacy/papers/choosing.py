@@ -357,14 +357,7 @@ def choose(
     facts["observer"] = member(Observer, observer=observer)
     kept = _kept(known, found, fixed or {})
     search = _Search(found, facts, kept, now() + non_negative(deadline=deadline))
-    positive(epsilon=epsilon)
-    for values in search.spread():
-        if not search.known or now() < search.ends:
-            search.numbers(values)
-    for values in search.begin(epsilon):
-        search.improved(values, epsilon, FIRST_STEP, COARSE_STEP)
-    # Once more with a view to epsilon, see ``rank``.
-    search.improved(search.begin(epsilon)[0], epsilon, FIRST_STEP, COARSE_STEP, 1.0)
+    search.explore(positive(epsilon=epsilon))
     best = search.best(epsilon)
     if best is None:
         raise ImpossibleBudget(
@@ -447,6 +440,16 @@ class _Search:
             for place, (name, each) in enumerate(self.free.items(), start=1):
                 values[name] = each.at(math.modf(0.5 + number * ratio**-place)[0])
             yield {name: values[name] for name in self.system.ranges}
+
+    def explore(self, budget: float) -> None:
+        """Try the spread points, and improve the best of them for a budget."""
+        for values in self.spread():
+            if not self.known or now() < self.ends:
+                self.numbers(values)
+        for values in self.begin(budget):
+            self.improved(values, budget, FIRST_STEP, COARSE_STEP)
+        # Once more with a view to epsilon, see ``rank``.
+        self.improved(self.begin(budget)[0], budget, FIRST_STEP, COARSE_STEP, 1.0)
 
     def begin(self, budget: float) -> list[Values]:
         """Return the best known settings for a budget."""

@@ -13,6 +13,7 @@ from ..errors import integer, listed, refuse, require
 from .base import CellRun, Figure, FigureCell, Values, named, read_result, write_result
 
 Tick = Callable[[float], None]
+Share = Callable[[str], AbstractContextManager[Tick]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class Plan:
         """Processor seconds of the cells that are not finished, about."""
         return sum(cell.quick_seconds if self.quick else cell.seconds for cell in self.left)
 
-    def run(self, share: Callable[[str], AbstractContextManager[Tick]]) -> Iterator[CellResult]:
+    def run(self, share: Share) -> Iterator[CellResult]:
         """Yield every cell's numbers; a cell that is not finished is run, or continued.
 
         Args:
@@ -116,12 +117,13 @@ class Plan:
         with _alone(self.folder):
             for cell in self.cells:
                 done = None if cell.name in left else self.recorded(cell)
-                if done is None:
-                    with share(cell.name) as tick:
-                        done = self._run(cell, tick)
-                yield done
+                yield self._run(cell, share) if done is None else done
 
-    def _run(self, cell: FigureCell, tick: Tick) -> CellResult:
+    def _run(self, cell: FigureCell, share: Share) -> CellResult:
+        with share(cell.name) as tick:
+            return self._computed(cell, tick)
+
+    def _computed(self, cell: FigureCell, tick: Tick) -> CellResult:
         job = CellRun(
             cell=cell,
             folder=self.folder / self.figure.paper / "progress",

@@ -92,17 +92,17 @@ def cohort_laws(others: int, q: float, largest: int, adjacency: Adjacency) -> La
             own = chance if m < largest else chance * most / (m + 1)
             beside = min(m, largest - 1)
             cases = ((1, beside, weight * own), (0, kept, weight * (1 - own)))
-            for i, j, w in cases:
-                _add(there, i, j, w)
-                if away is not None:
-                    _add(gone, i * away, j, w)
+            _add(there, cases)
             if away is None:
-                _add(gone, 0, kept, weight)
+                _add(gone, ((0, kept, weight),))
+            else:
+                _add(gone, ((i * away, j, w) for i, j, w in cases))
     return _members(there), _members(gone)
 
 
-def _add(law: _Weights, i: int, j: int, weight: Decimal) -> None:
-    law[i, j] = law.get((i, j), Decimal(0)) + weight
+def _add(law: _Weights, cases: Iterable[tuple[int, int, Decimal]]) -> None:
+    for i, j, weight in cases:
+        law[i, j] = law.get((i, j), Decimal(0)) + weight
 
 
 def _members(law: _Weights) -> Members:

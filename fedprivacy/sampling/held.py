@@ -63,17 +63,23 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
             return RecordsInSlots(
                 lambda side: hypergeometric_law(size, held, n, side), size <= n - held
             )
-        case WithReplacement(draws=draws, population=n) if n is not None:
-            return WithReplacement(draws, probability=held / n)
-        case WithReplacement(draws=draws, probability=chance) if held * (chance or 1.0) <= 1.0:
-            return WithReplacement(draws, probability=held * (chance or 1.0))
         case WithReplacement() as drawn:
-            refuse("held", held, f"be at most 1 over the probability of a draw, {drawn.chance:g}")
+            return _drawn_apart(drawn, held)
     raise UnsupportedCombination(
         f"no theorem covers a client of held={held} records under {type(scheme).__name__}; draw "
         "the records with Poisson, FixedSize, WithReplacement or Everyone, or account for a record "
         "and use group privacy: (eps, delta) becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1))"
     )
+
+
+def _drawn_apart(scheme: WithReplacement, held: int) -> WithReplacement:
+    """Return independent draws that each take one of ``held`` units."""
+    if scheme.population is not None:
+        return WithReplacement(scheme.draws, probability=held / scheme.population)
+    chance = held * scheme.chance
+    if chance > 1.0:
+        refuse("held", held, f"be at most 1 over the probability of a draw, {scheme.chance:g}")
+    return WithReplacement(scheme.draws, probability=chance)
 
 
 def _hidden(z: float, moves: float, back: float, law: Law) -> Curve:

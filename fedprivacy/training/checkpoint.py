@@ -7,7 +7,8 @@ import json
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -128,9 +129,7 @@ def train(
     # Rounds cannot be undone, so a total below the rounds already run is a mistake.
     rule = f"be at least {state.round}, the number of rounds in the checkpoint"
     require(state.round <= total, "rounds", total, rule)
-    if loop.round_mechanism is not None and ledger is not None and budget is not None:
-        budget.charge(ledger)
-    with limited(state, threads):
+    with _charged(loop, ledger, budget), limited(state, threads):
         while state.round < total:
             try:
                 state, info = loop.step(
@@ -152,9 +151,18 @@ def train(
                 on_round(state, info)
             if _empty(info) and not any(map(_empty, history[:-1])):
                 warnings.warn(_REFUSED, EmptySum, stacklevel=2)
-    if loop.round_mechanism is not None and ledger is not None and budget is not None:
-        budget.confirm(ledger)
     return past.then(state, history)
+
+
+@contextmanager
+def _charged(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) -> Iterator[None]:
+    """Charge a budget for the spent rounds of the ledger, and confirm them after the last round."""
+    if loop.round_mechanism is None or ledger is None or budget is None:
+        yield
+        return
+    budget.charge(ledger)
+    yield
+    budget.confirm(ledger)
 
 
 _REFUSED = (

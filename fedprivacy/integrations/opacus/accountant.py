@@ -219,14 +219,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             refuse("state", known.get("scheme"), rule, way_out)
         begun = {float(noise): int(times) for noise, times in known.get("passes") or ()}
         if isinstance(loader.scheme, Shuffled):
-            counted = known.get("history") or ()
-            free = steps_in_no_pass(counted, begun.items(), loader.scheme.rounds_per_epoch)
-            require(
-                free is None,
-                "state",
-                free,
-                "have every step in a pass, since whole passes are accounted",
-            )
+            _check_passes(known, begun, loader.scheme)
         super().load_state_dict(state_dict)
         self._passes = begun
         self._void = str(known.get("void") or "")
@@ -294,6 +287,14 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
     def mechanism(cls) -> str:
         """Return the registered name."""
         return NAME
+
+
+def _check_passes(state: dict[str, Any], begun: dict[float, int], scheme: Shuffled) -> None:
+    """Refuse a state with a step outside the passes that were begun."""
+    counted = state.get("history") or ()
+    free = steps_in_no_pass(counted, begun.items(), scheme.rounds_per_epoch)
+    rule = "have every step in a pass, since whole passes are accounted"
+    require(free is None, "state", free, rule)
 
 
 def register(*, adjacency: Adjacency | str) -> type[CertifiedAccountant]:

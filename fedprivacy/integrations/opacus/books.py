@@ -321,7 +321,7 @@ def keep_books(
     guard = Guard.of(optimizer)
     books_before = [one for one in guard.keepers if isinstance(one, StepBooks)]
     _check_unused(optimizer, ledger, books_before)
-    for adjacency in {ledger and ledger.facts.adjacency, budget and budget.adjacency}:
+    for adjacency in _adjacencies(ledger, budget):
         check_scheme(scheme_of(loader), scheme, adjacency)
         check_denominator(optimizer, expected_batch_size, adjacency)
     random = Randomness(optimizer, loader)
@@ -333,11 +333,9 @@ def keep_books(
     # With a chosen seed the caller wants repeatable numbers: the ledger, or the budget, says it.
     if not seeded and (ledger is None or not ledger.reproducible):
         random.make_private(drawn.draws)
-    waiting = [one.unstepped_of(ledger, drawn) for one in books_before]
-    for earlier in books_before:
-        earlier.replace()
+    waiting = _replaced(books_before, ledger, drawn)
     books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn), guard)
-    books._unstepped = next((number for number in waiting if number is not None), None)
+    books._unstepped = waiting
     drawn.unstepped = books._waits
     # Rounds of an earlier session are also spent.
     if ledger is not None and budget is not None:
@@ -350,6 +348,22 @@ def keep_books(
         ledger.before_close(books._complete)
         ledger.before_release(books.left)
     return books
+
+
+def _adjacencies(ledger: Ledger | None, budget: Budget | None) -> set[str | None]:
+    """Return the adjacencies under which the steps are accounted; None for an unknown one."""
+    return {
+        None if ledger is None else ledger.facts.adjacency,
+        None if budget is None else budget.adjacency,
+    }
+
+
+def _replaced(before: Sequence[StepBooks], ledger: Ledger | None, loader: Loader) -> int | None:
+    """End earlier books; return the line in which the ledger says that a batch waits."""
+    waiting = [one.unstepped_of(ledger, loader) for one in before]
+    for earlier in before:
+        earlier.replace()
+    return next((number for number in waiting if number is not None), None)
 
 
 def _check_seed_policy(ledger: Ledger | None, seeded: bool) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import refuse
 from .curve import Curve
 from .lattice import Array, Tails
+from .max_loss import MaxLoss
 
 _LOSSES = np.concatenate([-np.geomspace(1e-3, 40.0, 20)[::-1], np.geomspace(1e-3, 40.0, 20)])
 _FAR = np.array([1e6])
@@ -37,12 +38,27 @@ def _check(curve: Curve) -> None:
     if not support.exact:
         return
     tails = _tails(curve, _LOSSES)
-    p_above, q_above, p_below, q_below = (np.exp(np.minimum(logs, 1.0)) for logs in tails)
+    chances = Tails(*(np.exp(np.minimum(logs, 1.0)) for logs in tails))
+    _check_probabilities(curve, tails, chances)
+    _check_losses(curve, chances)
+    _check_infinite(curve, support.largest)
+    if support.symmetric:
+        _check_symmetric(curve, chances.p_above)
+
+
+def _check_probabilities(curve: Curve, tails: Tails, chances: Tails) -> None:
+    """Refuse tails that are no logarithms of probabilities, or do not add up to 1."""
     if any(np.isnan(logs).any() or (logs > _OFF).any() for logs in tails):
         _wrong(curve, "return logarithms of probabilities")
+    p_above, q_above, p_below, q_below = chances
     for name, sums in (("P", p_above + p_below), ("Q", q_above + q_below)):
         if (np.abs(sums - 1.0) > _OFF).any():
             _wrong(curve, f"have {name}(L > x) + {name}(L <= x) = 1, and return logarithms")
+
+
+def _check_losses(curve: Curve, chances: Tails) -> None:
+    """Refuse tails of another variable than the logarithm of P's density over Q's."""
+    p_above, q_above, p_below, q_below = chances
     # L > x is where P is more than e^x Q, and L <= x where it is not.
     grown = np.exp(_LOSSES)
     if (p_above < grown * q_above * (1.0 - _OFF) - _OFF).any():
@@ -51,19 +67,25 @@ def _check(curve: Curve) -> None:
         )
     if (p_below > grown * q_below * (1.0 + _OFF) + _OFF).any():
         _wrong(curve, "have P(L <= x) <= e^x Q(L <= x)")
+
+
+def _check_infinite(curve: Curve, largest: MaxLoss) -> None:
+    """Refuse a support that states another mass at infinite loss than the tails."""
     far = float(np.exp(_tails(curve, _FAR).p_above[0]))
-    largest = support.largest
     # Of losses without a limit some may be larger.
     most = largest.infinite_high if largest.high < _FAR[0] else 1.0
     if not largest.infinite_low - _OFF <= far <= most + _OFF:
         given = f"[{largest.infinite_low:.6g}, {largest.infinite_high:.6g}]"
         rule = f"state P's mass at infinite loss in its support, about {far:.6g}"
         refuse(f"{type(curve).__name__}.support().largest", given, rule, _WAY_OUT)
+
+
+def _check_symmetric(curve: Curve, p_above: Array) -> None:
+    """Refuse a curve that is called symmetric and differs from its own swap."""
     # Of (Q, P) the loss is -L, so P(L > x) is Q's mass of losses below -x; atoms may lie between.
-    if support.symmetric:
-        before, after = (np.exp(_tails(curve, -_LOSSES + off).q_below) for off in (-1e-9, 1e-9))
-        if ((p_above < before - 1e-6) | (p_above > after + 1e-6)).any():
-            _wrong(curve, "equal its own swap, since its support says so (symmetric)")
+    before, after = (np.exp(_tails(curve, -_LOSSES + off).q_below) for off in (-1e-9, 1e-9))
+    if ((p_above < before - 1e-6) | (p_above > after + 1e-6)).any():
+        _wrong(curve, "equal its own swap, since its support says so (symmetric)")
 
 
 def _tails(curve: Curve, losses: Array) -> Tails:

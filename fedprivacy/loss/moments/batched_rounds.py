@@ -171,17 +171,21 @@ Places = dict[families.Family, tuple[Array, Array]]
 
 def places_of(parts: Sequence[tuple[Moments, float]]) -> tuple[Places, list[int]]:
     """Return the large families of some parts, and the indices of the parts that are in none."""
-    members: dict[families.Family | None, list[int]] = {}
-    found = [part.place() for part, _ in parts] if len(parts) >= families.LEAST else []
-    for k, place in enumerate(found):
-        members.setdefault(None if place is None else place[0], []).append(k)
+    if len(parts) < families.LEAST:
+        return {}, list(range(len(parts)))
+    members: dict[families.Family | None, list[tuple[int, float]]] = {}
+    for k, (part, _) in enumerate(parts):
+        family, shift = part.place() or (None, 0.0)
+        members.setdefault(family, []).append((k, shift))
     large: Places = {}
+    alone: list[int] = []
     for family, rows in members.items():
-        if family is not None and len(rows) >= families.LEAST:
-            shifts = np.array([place[1] for k in rows if (place := found[k]) is not None])
-            large[family] = shifts, np.array([parts[k][1] for k in rows], dtype=np.float64)
-    alone = [k for family, rows in members.items() if family not in large for k in rows]
-    return large, alone if found else list(range(len(parts)))
+        if family is None or len(rows) < families.LEAST:
+            alone.extend(k for k, _ in rows)
+            continue
+        shifts = np.array([shift for _, shift in rows])
+        large[family] = shifts, np.array([parts[k][1] for k, _ in rows], dtype=np.float64)
+    return large, alone
 
 
 def represented(places: Places, step: float) -> list[FamilyRounds]:

@@ -205,15 +205,8 @@ class HalfLines:
 
     def _halved(self, line: Contour, stop: Array) -> _Cut:
         """Return panels on which a few nodes suffice."""
-        each = _NODES[line.size > 1]
-        length, share = (stop - self.start)[:, 0], np.log(self.weight)
-        with np.errstate(over="ignore", invalid="ignore"):
-            count = np.ceil(length * np.maximum(0.5 * self.ends.spread[:, 0], 1.0 / 1.5))
-        if not count.sum() < MOST_PANELS:
-            raise NoMoments
-        radii = length / (2.0 * count)
-        row = np.repeat(np.arange(len(count)), count.astype(np.int64))
-        place = np.concatenate([np.arange(n) for n in count])
+        each, share = _NODES[line.size > 1], np.log(self.weight)
+        radii, row, place = self._whole(stop)
         found: list[tuple[Rows, Array, Array]] = []
         plain, target, left_out = False, 0.0, 0
         for halvings in range(_HALVINGS):
@@ -248,6 +241,16 @@ class HalfLines:
             raise NoMoments
         log_error = math.log(2 * (len(rows) + left_out) + 4) + target - math.log(len(rows))
         return _Cut(rows, middles, radiuses, each, log_error, plain)
+
+    def _whole(self, stop: Array) -> tuple[Array, Rows, Array]:
+        """Return panels before any is halved: radii by row, and every panel's row and place."""
+        length = (stop - self.start)[:, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            count = np.ceil(length * np.maximum(0.5 * self.ends.spread[:, 0], 1.0 / 1.5))
+        if not count.sum() < MOST_PANELS:
+            raise NoMoments
+        row = np.repeat(np.arange(len(count)), count.astype(np.int64))
+        return length / (2.0 * count), row, np.concatenate([np.arange(n) for n in count])
 
     def _needed(
         self, line: Contour, middle: Array, radius: Array, plain: bool, target: Array

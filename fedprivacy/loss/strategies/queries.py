@@ -100,6 +100,11 @@ class _Query:
         """Whether some rounds lie between others, so the curve is not certified on either side."""
         return one_side(self.curve, Side.UP) is not self.curve
 
+    @property
+    def revealed(self) -> bool:
+        """Whether no finite number suffices; some delta always does."""
+        return False
+
     @functools.cached_property
     def too_large(self) -> bool:
         """Whether digits are irrelevant; cached because several strategies need it."""

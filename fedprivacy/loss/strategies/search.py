@@ -185,8 +185,7 @@ class Lattices:
         curve = question.curve
         if _exact(curve):
             return 1e-3
-        few = is_composed(curve) and self.served < count_of(curve) <= self.rounds
-        if not few:
+        if not (is_composed(curve) and self.served < count_of(curve) <= self.rounds):
             return None
         # With few jumps the sum has few losses that matter. A split into few terms is faster.
         small = self.points <= SMALL and few_jumps(curve)
@@ -214,8 +213,7 @@ class Lattices:
             if (done := _enough(question, last, best, begun)) is not None:
                 return best._replace(reason=done)
             stuck = _hardly_helped(before, too_wide)
-            # The length of the next window follows from the last one, so none that is too long is
-            # started.
+            # The last window shows the length of the next, and none that is too long is begun.
             finest = _ROOM * step * points / self.points
             wanted = step * _ratio(question, too_wide, stuck)
             # A small lattice is refined even if the last step hardly helped, which may be chance.
@@ -449,9 +447,8 @@ def _without_rarest(question: DeltaAt) -> Interval | None:
             return None
         found = _interval(replace(question, curve=few))
         if slack <= SLACK * question.tolerance * found.low:
-            return found._replace(
-                low=Down(found.low - slack), high=min(Up(found.high + slack), Up(1.0))
-            )
+            high = min(Up(found.high + slack), Up(1.0))
+            return found._replace(low=Down(found.low - slack), high=high)
     return None
 
 
@@ -502,7 +499,7 @@ def _or_bounded(question: Question, found: Interval, bound: tuple[Up, float]) ->
 def _tried(question: Question) -> Interval:
     """Return the intersection of the strategies' intervals: until the tolerance or deadline."""
     found = _UNTOLD
-    if isinstance(question, EpsilonAt) and question.revealed:
+    if question.revealed:
         return _REVEALED
     try:
         # Checked before any computation: each moment of a run like this takes too long.
@@ -561,8 +558,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
     if curve.support().exact:
         # One vectorised reading serves all epsilons, and there is no line to share.
         low, high = (direct.delta(curve, at, side) for side in ENDS)
-        ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
-        return {x: Interval(Down(a), Up(b), Reading.method).numbers() for x, a, b in ends}
+        return _by_epsilon(at, low, high, Reading.method)
     found: dict[float, Interval] = {}
     for rarest in _RAREST:
         few = trim(curve, rarest)
@@ -571,6 +567,11 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         if few.slack == 0.0:
             break
     return found
+
+
+def _by_epsilon(at: Array, low: Array, high: Array, method: str) -> dict[float, Interval]:
+    ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
+    return {x: Interval(Down(a), Up(b), method).numbers() for x, a, b in ends}
 
 
 def _on_lines(few: Trimmed, at: Array, tolerance: float) -> dict[float, Interval]:
@@ -591,8 +592,7 @@ def _on_lines(few: Trimmed, at: Array, tolerance: float) -> dict[float, Interval
         small = few.slack <= SLACK * tolerance * low
         low, high = low - few.slack, np.minimum(high + few.slack, 1.0)
         met = small & ((high - low <= tolerance * high) | (high <= 1e-300))
-        ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
-        found |= {x: Interval(Down(a), Up(b), _INVERTED) for x, a, b in ends}
+        found |= _by_epsilon(part[met], low[met], high[met], _INVERTED)
         # A line that fails at its own centre is useless for the neighbours.
         if met[middle]:
             sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])

@@ -12,6 +12,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,34 +73,15 @@ def run(
     settled(folder)
     ledger = ledger_of(setting, loop, folder)
 
-    def looked(state: State) -> dict[str, Any]:
-        """Return the evaluation of a state, in rounds with an evaluation."""
-        found: dict[str, Any] = {}
-        if setting.looks_at(state.round):
-            found["accuracy"], found["loss"] = loop.evaluate(state, data)
-        if state.round == setting.rounds:
-            part = (data.features[:TRAINING_IMAGES], data.labels[:TRAINING_IMAGES])
-            found["training_loss"] = loop.flat.evaluate(state.parameters, *part)[1]
-        return found
+    checkpoint, rounds = folder / STATE, _Rounds(setting, loop, data, notes)
+    rounds.complete(checkpoint, ledger)
 
-    def note(state: State, info: RoundInfo) -> None:
-        line: dict[str, Any] = {"round": state.round, "upload_bytes": info.upload_bytes}
-        line |= {"arrived": info.arrived, "refused": info.refused, "trained_by": loop.trained_by}
-        if "top_k" in setting.method:
-            line["public_update_finite"] = state.round not in loop.arbitrary
-        # The server's view of the round cannot be recovered later. A run that is killed during an
-        # evaluation resumes with the evaluation.
-        add(notes, line)
-        if seen := looked(state):
-            add(notes, line | seen)
+    def ended(state: State, info: RoundInfo) -> None:
+        rounds.note(state, info)
         on_round(state.round)
         if info.refused and not setting.guard:
             raise Ended
 
-    checkpoint, known = folder / STATE, lines(notes)
-    last = known.get(max(known, default=0), {})
-    if last and setting.looks_at(last["round"]) and "accuracy" not in last:
-        add(notes, last | looked(resumed(loop, data, checkpoint, ledger).state))
     try:
         train(
             loop,
@@ -107,13 +89,55 @@ def run(
             rounds=setting.rounds,
             ledger=ledger,
             checkpoint=checkpoint,
-            on_round=note,
+            on_round=ended,
         )
     except Ended:
         pass
     finally:
         if ledger is not None:
             ledger.release()
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """The lines of a run's rounds, with evaluations of some."""
+
+    setting: SmpRun
+    loop: Unguarded
+    data: Any
+    notes: Path
+
+    def note(self, state: State, info: RoundInfo) -> None:
+        """Write the line of a round that has ended."""
+        line: dict[str, Any] = {"round": state.round, "upload_bytes": info.upload_bytes}
+        line |= {"arrived": info.arrived, "refused": info.refused}
+        line["trained_by"] = self.loop.trained_by
+        if "top_k" in self.setting.method:
+            line["public_update_finite"] = state.round not in self.loop.arbitrary
+        # The server's view of the round cannot be recovered later. A run that is killed during an
+        # evaluation resumes with the evaluation.
+        add(self.notes, line)
+        if seen := self._evaluated(state):
+            add(self.notes, line | seen)
+
+    def complete(self, checkpoint: Path, ledger: Ledger | None) -> None:
+        """Evaluate the last round if the run was killed before or during its evaluation."""
+        known = lines(self.notes)
+        last = known.get(max(known, default=0), {})
+        if last and self.setting.looks_at(last["round"]) and "accuracy" not in last:
+            state = resumed(self.loop, self.data, checkpoint, ledger).state
+            add(self.notes, last | self._evaluated(state))
+
+    def _evaluated(self, state: State) -> dict[str, Any]:
+        """Return the evaluation of a state, in rounds with an evaluation."""
+        found: dict[str, Any] = {}
+        if self.setting.looks_at(state.round):
+            found["accuracy"], found["loss"] = self.loop.evaluate(state, self.data)
+        if state.round == self.setting.rounds:
+            images, labels = self.data.features, self.data.labels
+            part = (images[:TRAINING_IMAGES], labels[:TRAINING_IMAGES])
+            found["training_loss"] = self.loop.flat.evaluate(state.parameters, *part)[1]
+        return found
 
 
 def add(notes: Path, line: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 
 from ..base import Figure, FigureCell
 
@@ -97,11 +98,9 @@ class TwoSidedRun:
 
 def table_2() -> Iterator[TwoSidedRun]:
     """Yield the cells of Table 2: both methods, even and two classes, 10 and 100 workers."""
-    for model in MODELS:
-        for classes in (10, 2):
-            for workers in (10, 100):
-                for method in ("fedavg", "scaffold"):
-                    yield TwoSidedRun(method=method, model=model, workers=workers, classes=classes)
+    methods = ("fedavg", "scaffold")
+    for model, classes, workers, method in product(MODELS, (10, 2), (10, 100), methods):
+        yield TwoSidedRun(method=method, model=model, workers=workers, classes=classes)
 
 
 def figure_1() -> Iterator[TwoSidedRun]:
