@@ -36,7 +36,7 @@ from . import (
 from .assembling import Assembled, assemble
 from .content import beginning, check_nesting, digest, unreadable
 from .draft import Claim, Draft, check_asked, complete, name_of
-from .fields import MAX_FIELDS, Fields, as_number, unwrapped
+from .fields import MAX_FIELDS, Field, Fields, as_number, unwrapped
 from .questions import review
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of
@@ -254,10 +254,7 @@ def read_data(
     # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
-            if isinstance(data, dict) and opacus.INSIDE in data:
-                _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)
-            elif kind == opacus.KIND and isinstance(data, dict):
-                _check_outside(data, opacus.outside(data), "the whole", name, stated)
+            _check_beside(data, kind, name, stated)
             trace = _read_by(reader, data, origin(kind), name)
             return _with_unclear(_without_answers(trace, stated), texts, claim)
     inside = runs.states_in(data)
@@ -302,14 +299,21 @@ def _with_unclear(trace: Trace, texts: list[str | remarks.Doubt], claim: Claim) 
     return replace(trace, unclear=(*trace.unclear, *map(repr, found)))
 
 
+def _check_beside(data: Any, kind: str, name: str, stated: Stated) -> None:
+    """Check the fields next to the state of an Opacus accountant; other formats have none."""
+    if isinstance(data, dict) and opacus.INSIDE in data:
+        _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)
+    elif isinstance(data, dict) and kind == opacus.KIND:
+        _check_outside(data, opacus.outside(data), "the whole", name, stated)
+
+
 def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated) -> None:
     """Refuse fields outside a state that contradict it, or that count several runs."""
     fields = Fields(data)
-    noises = {as_number(entry[0]) for entry in _history(state) if entry}
     others = [one for one in fields.every if not one.place.startswith(place)]
-    for one in others if noises else ():
-        if one.name in runs.NOISES and one.number not in (None, *noises):
-            unreadable(name, f"{one}, where the state at {place} has another noise; pass only it")
+    other = _other_noise(others, state)
+    if other is not None:
+        unreadable(name, f"{other}, where the state at {place} has another noise; pass only it")
     off = doubts.switched_off(fields)
     if off is not None:
         unreadable(name, f"{off} turns the noise off, where the state at {place} has noise")
@@ -326,18 +330,18 @@ def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated)
     _check_doubts(fields.outside(place), state, name, stated)
 
 
+def _other_noise(others: list[Field], state: Any) -> Field | None:
+    """Return a field with a noise that is not in the history of a state; None if all agree."""
+    noises = {as_number(entry[0]) for entry in _history(state) if entry}
+    stated = [one for one in others if one.name in runs.NOISES] if noises else []
+    return next((one for one in stated if one.number not in (None, *noises)), None)
+
+
 def _check_doubts(fields: Fields, state: Any, name: str, stated: Stated) -> None:
     """Refuse fields outside a state that would put the same facts of a configuration in doubt."""
-    entries = [tuple(map(as_number, entry)) for entry in _history(state) if len(entry) == 3]
-    noises = [noise for noise, _, _ in entries if noise is not None]
-    if not noises:
+    facts = _facts_of(_history(state))
+    if not facts:
         return
-    facts = {
-        "noise_multiplier": min(noises),
-        "unit": Unit.RECORD,
-        "rounds": sum(steps or 0 for _, _, steps in entries),
-        "sampling_probability": max(rate or 0.0 for _, rate, _ in entries),
-    }
     draft = Draft(fields, opacus.KIND, facts=facts)
     fields.all(*runs.NOISES)
     words.settle(draft, name)
@@ -350,6 +354,20 @@ def _check_doubts(fields: Fields, state: Any, name: str, stated: Stated) -> None
     open_ = open_ or review(draft.unclear, stated.reviewed)
     if open_:
         unreadable(name, f"outside the state of an accountant, {open_[0].meaning}; pass only it")
+
+
+def _facts_of(history: list[Any]) -> dict[str, Any]:
+    """Return the facts that the history of a state gives in the worst case; empty without noise."""
+    entries = [tuple(map(as_number, entry)) for entry in history if len(entry) == 3]
+    noises = [noise for noise, _, _ in entries if noise is not None]
+    if not noises:
+        return {}
+    return {
+        "noise_multiplier": min(noises),
+        "unit": Unit.RECORD,
+        "rounds": sum(steps or 0 for _, _, steps in entries),
+        "sampling_probability": max(rate or 0.0 for _, rate, _ in entries),
+    }
 
 
 def _history(state: Any) -> list[Any]:

@@ -150,16 +150,7 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
 
 
 def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
-    denied: dict[str, None] = {}
-    kinds: dict[Rounds, Kind] = {}
-    given = _given(stated)
-    for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
-        completed, contradictions = _completed(rounds, given, stated.sampling)
-        # Removed after completion, so that the other statements still count.
-        if removed := without & _BY_ROUND:
-            completed = replace(completed, **dict.fromkeys(removed))  # type: ignore[arg-type]
-        denied |= dict.fromkeys(contradictions)
-        kinds[rounds] = _kind(completed, stated, trace.unit)
+    kinds, denied = _kinds(trace, stated, without)
     norms: dict[Kind, Counter[float]] = {}
     for rounds, values in trace.norms.items():
         norms.setdefault(kinds[rounds], Counter()).update(values)
@@ -179,7 +170,24 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     planned = _fact(trace, stated, "denominator") is Denominator.PUBLIC
     size_doubts = recorded.size_doubts(planned=planned)
     clear = noiseless(_noiseless_round(kind, times) for kind, times in groups if kind.noise == 0.0)
-    return run, certain, list(denied), recorded.odd_cohorts(), size_doubts, clear
+    return run, certain, denied, recorded.odd_cohorts(), size_doubts, clear
+
+
+def _kinds(
+    trace: Trace, stated: Stated, without: frozenset[str]
+) -> tuple[dict[Rounds, Kind], list[str]]:
+    """Return the priced form of all rounds of a trace, and sentences on contradicted statements."""
+    denied: dict[str, None] = {}
+    kinds: dict[Rounds, Kind] = {}
+    given = _given(stated)
+    for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
+        completed, contradictions = _completed(rounds, given, stated.sampling)
+        # Removed after completion, so that the other statements still count.
+        if removed := without & _BY_ROUND:
+            completed = replace(completed, **dict.fromkeys(removed))  # type: ignore[arg-type]
+        denied |= dict.fromkeys(contradictions)
+        kinds[rounds] = _kind(completed, stated, trace.unit)
+    return kinds, list(denied)
 
 
 def _noiseless_round(kind: Kind, times: int) -> tuple[float, int, bool]:

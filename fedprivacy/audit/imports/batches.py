@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from .draft import Draft
 from .fields import Field, as_number, of_a_test, words_in
@@ -112,13 +113,21 @@ def _multiple(one: Field) -> float:
     # A virtual batch is a batch.
     if "virtual" in words and words & _BATCHES:
         return 1.0
+    ids = _ids(one.value)
+    if words & _DEVICES and ids is not None:
+        return float(len(ids))
     values = one.value if isinstance(one.value, list) else [one.value]
-    ids = str(one.value).split(",") if isinstance(one.value, str) else []
-    if words & _DEVICES and (isinstance(one.value, list) or len(ids) > 1):
-        return float(len(ids or values))
     if str(one.value).strip().lower() in ("auto", "all", "-1", "true"):
         return math.nan
     return float(max([number for each in values if (number := as_number(each))], default=1.0))
+
+
+def _ids(value: Any) -> list[Any] | None:
+    """Return the members of a list, or of a text such as ``0,1``; None for one value."""
+    if isinstance(value, list):
+        return value
+    ids = value.split(",") if isinstance(value, str) else []
+    return ids if len(ids) > 1 else None
 
 
 def _ask(draft: Draft, why: str) -> None:
@@ -162,19 +171,23 @@ def _least(draft: Draft, names: tuple[str, ...] | set[str]) -> float | None:
 def _gathered(draft: Draft) -> None:
     """Ask for the rate if a step sums several batches, or batches of several devices."""
     found = [one for one in draft.fields.every if not _multiple(one) <= 1.0]
-    each = {one.name for one in draft.fields.every if _of_a_device(one)}
     if not found:
         return
-    rate = draft.rate
-    batch, size = _least(draft, {*BATCH} | each), _least(draft, RECORDS)
-    if rate is None and batch and size:
-        rate = batch / size
+    rate = _rate_of_one_batch(draft)
     if _known(draft):
         _ask(draft, f"{found[0]} may multiply the batch of a step")
     whole = any(one.words & _WHOLE and _is_batch(one) for one in draft.fields.every)
     if rate and not whole and not federated(draft.fields):
         known = [many for one in found if not math.isnan(many := _multiple(one))]
         draft.enlarged = (found[0], min(1.0, rate * math.prod(known)) / _SLACK)
+
+
+def _rate_of_one_batch(draft: Draft) -> float | None:
+    """Return the rate in the file, or else the share of the records in its smallest batch."""
+    rate: float | None = draft.rate
+    of_a_device = {one.name for one in draft.fields.every if _of_a_device(one)}
+    batch, size = _least(draft, {*BATCH} | of_a_device), _least(draft, RECORDS)
+    return batch / size if rate is None and batch and size else rate
 
 
 def _is_batch(one: Field) -> bool:

@@ -85,7 +85,7 @@ def _of_epochs(draft: Draft) -> None:
     counted = any(one.name in _STEPS for one in steps)
     if counted:
         _at_an_epoch(draft, steps[0])
-    epochs = [one for one in fields.every if one.name in EPOCHS or _epochs_run(one)]
+    epochs = list(filter(_counts_epochs, fields.every))
     known = [one.number for one in epochs if draft.about_the_run(one) and one.number is not None]
     if rounds is None:
         _note_least(draft, max(known, default=0), rate)
@@ -143,9 +143,11 @@ def _of_batches(draft: Draft, epochs: float) -> float:
     return 0.0 if each is None or federated(draft.fields) else each * epochs
 
 
-def _epochs_run(one: Field) -> bool:
+def _counts_epochs(one: Field) -> bool:
+    """Return whether a field counts the epochs of the run, also by a name such as epochs_run."""
     words = one.words
-    return "epochs" in words and bool(words & REAL) and words <= {"epochs", "num", "n"} | REAL
+    run = "epochs" in words and bool(words & REAL) and words <= {"epochs", "num", "n"} | REAL
+    return run or one.name in EPOCHS
 
 
 _COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}

@@ -390,7 +390,7 @@ def _other_clip(one: Field) -> str:
         return "the clip is of another norm" if other else ""
     if (about or "per" in words) and _names_layers(one):
         return "the norm of all layers together counts"
-    if _follows_a_quantile(words) or (about and (every | part) & {"adaptive", "auto"}):
+    if _follows_the_data(one, about=about):
         return "a norm that follows the data may cost more"
     if one.name == "sensitivity" and one.number != 1:
         return "the noise over the clip norm counts, whatever sensitivity it was computed for"
@@ -406,8 +406,12 @@ def _names_layers(one: Field) -> bool:
     return not every.isdisjoint({"layer", "layerwise", "param"}) and "all" not in one.said
 
 
-def _follows_a_quantile(words: set[str]) -> bool:
-    return "quantile" in words and not words.isdisjoint(_CLIPPING | {"unclipped"})
+def _follows_the_data(one: Field, *, about: bool) -> bool:
+    """Return whether a clip norm is a quantile of the data, or adaptive if it is about a clip."""
+    words = one.words
+    quantile = "quantile" in words and not words.isdisjoint(_CLIPPING | {"unclipped"})
+    every = words | one.said | words_in(one.part)
+    return quantile or (about and not every.isdisjoint({"adaptive", "auto"}))
 
 
 def _names_a_norm(words: set[str]) -> bool:
@@ -504,11 +508,8 @@ def _noise(draft: Draft) -> None:
     if any(one.name in _OF_RECORDS for one in clips):
         # A trainer's own max_grad_norm then clips the noisy mean, which costs nothing.
         clips = [one for one in clips if one.name != "max_grad_norm"]
-    norms = {number: one for one in clips if (number := one.number) is not None}
-    if len(norms) > 1 and not draft.of_clients and draft.noise:
-        several = " and ".join(map(str, list(norms.values())[:2]))
-        why = f"{several}: state the noise over the norm that bounds the sum"
-        draft.ask("noise_multiplier", why)
+    if not draft.of_clients:
+        _one_norm(draft, clips)
     loose = _no_norms(draft.fields, [one for one in clips if one.name in _CLIPS])
     if loose and draft.noise:
         draft.ask("noise_multiplier", f"{loose[0]} is no norm that a contribution is clipped to")
@@ -517,16 +518,25 @@ def _noise(draft: Draft) -> None:
         return
 
 
+def _one_norm(draft: Draft, clips: list[Field]) -> None:
+    """Ask for the noise if its clips have different norms."""
+    norms = {number: one for one in clips if (number := one.number) is not None}
+    if len(norms) > 1 and draft.noise:
+        several = " and ".join(map(str, list(norms.values())[:2]))
+        why = f"{several}: state the noise over the norm that bounds the sum"
+        draft.ask("noise_multiplier", why)
+
+
 def _no_norms(fields: Fields, clips: list[Field]) -> list[Field]:
     """Return the clips that are not one norm: other values, different norms, and absent ones."""
     # Opacus takes one norm for every layer as a list.
     by_layer = any("layer" in one.words | one.said for one in fields.every)
     lists = [one for one in clips if isinstance(one.value, list)]
-    numbers = [one for one in clips if (one.number or 0) > 0]
-    known = [one for one in clips if one in lists or one in numbers]
+    known = [*lists, *(one for one in clips if (one.number or 0) > 0)]
+    absent = [one for one in clips if one.value is None]
     loose = [one for one in clips if one.value is not None and one not in known]
-    loose += [one for one in lists if len({*map(str, one.value)}) > 1 and not by_layer]
-    return loose + [one for one in clips if one.value is None and not known]
+    differing = [one for one in lists if len({*map(str, one.value)}) > 1]
+    return [*loose, *([] if by_layer else differing), *([] if known else absent)]
 
 
 _PARTS_OF_MODELS = {"embedding", "embeddings", "activation", "activations", "feature", "features"}

@@ -528,23 +528,34 @@ def ask(name: str, draft: Draft, questions: list[Question], how: str) -> NoRetur
 
 
 def _raise(name: str, kind: str, found: str, questions: list[Question], how: str) -> NoReturn:
+    begin = f"{name}: read as {kind}; "
+    options = " ".join(_options(questions, how))
+    end = f"{'; '.join(_missing(questions))}. State it: {options}"
+    # The questions stay whole; the found fields take the room that is left.
+    room = max(MAX_MESSAGE - len(begin) - len(end), 100)
+    shown = found if len(found) < room else f"{found[: room - 6]} ..."
+    whole = printable(f"{begin}{shown and f'{shown}; '}{end}")
+    raise MissingFacts(whole, kind, found, questions)
+
+
+def _missing(questions: list[Question]) -> list[str]:
+    """Return the parts of a message that name the missing facts, by why they are missing."""
     absent = "; ".join(str(one) for one in questions if not one.why)
     unsettled = "; ".join(str(one) for one in questions if one.why and not one.code)
+    missing = [f"not found: {absent}"] if absent else []
+    missing += [f"not settled: {unsettled}"] if unsettled else []
+    return missing + [f"not understood: {one.why}" for one in questions if one.code]
+
+
+def _options(questions: list[Question], how: str) -> list[str]:
+    """Return the options that state the missing facts; ``how`` has those of the sampling."""
     drawn = {"sampling", *_NUMBERS} & {question.name for question in questions}
     # A name of a sampling needs its own numbers, so they are pasted together.
     each = [one.option for one in questions if one.name not in drawn]
     options = [option for option in each if option not in how]
     if drawn:
         options.append(f"{'and ' * bool(options)}one of: {how}" if ", or " in how else how)
-    missing = [f"not found: {absent}"] if absent else []
-    missing += [f"not settled: {unsettled}"] if unsettled else []
-    missing += [f"not understood: {one.why}" for one in questions if one.code]
-    begin, end = f"{name}: read as {kind}; ", f"{'; '.join(missing)}. State it: {' '.join(options)}"
-    # The questions stay whole; the found fields take the room that is left.
-    room = max(MAX_MESSAGE - len(begin) - len(end), 100)
-    shown = found if len(found) < room else f"{found[: room - 6]} ..."
-    whole = printable(f"{begin}{shown and f'{shown}; '}{end}")
-    raise MissingFacts(whole, kind, found, questions)
+    return options
 
 
 MAX_MESSAGE = 980

@@ -335,11 +335,15 @@ def _unwrapped(data: Any, known: dict[int, Any]) -> Any:
         return {name: unwrapped(value, known) for name, value in data.items()}
     if data and all(isinstance(each, str) for each in data):
         return arguments(data) or _assigned(data) or data
+    return _of_pairs(data) or [unwrapped(each, known) for each in data]
+
+
+def _of_pairs(data: list[Any]) -> dict[str, Any]:
+    """Return a list of names with values as a mapping; empty if it is another list."""
     pairs = [_pair(each) for each in data]
     named = {pair[0]: pair[1] for pair in pairs if pair is not None}
-    if pairs and None not in pairs and len(named) == len(pairs):
-        return named
-    return [unwrapped(each, known) for each in data]
+    # Another entry, or a name that occurs twice, makes the mapping shorter.
+    return named if len(named) == len(pairs) else {}
 
 
 def _pair(data: Any) -> tuple[str, Any] | None:
@@ -404,28 +408,37 @@ def _named(name: object, place: str) -> str:
     return joined if joined in _COMPOUND else _IN_ALL.get(joined, plain)
 
 
+def _inside(place: str, name: object) -> str:
+    """Return the place of a setting in a part of a file; dp/noise is the noise of dp."""
+    text = str(name).replace("/", ".") if _PATH.fullmatch(str(name)) else str(name)
+    return f"{place}.{text}" if place else text
+
+
+def _shown(value: Any) -> Any:
+    """Return the value of a field; an empty one if its parts are fields too."""
+    if isinstance(value, list) and not any(map(_nested, value)):
+        # The parts of a list of plain values have no names, so it is one field.
+        return value[:20]
+    if _nested(value):
+        return type(value)()
+    # Python writes no integer of more than 4,300 digits.
+    long = isinstance(value, int) and abs(value) >= 2**64
+    return f"an integer of {value.bit_length()} bits" if long else value
+
+
 def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
     # References in YAML may lead back to the same part, so the depth is limited here too.
     if depth > 64:
         return
     if isinstance(data, Mapping):
         for name, value in data.items():
-            text = str(name).replace("/", ".") if _PATH.fullmatch(str(name)) else str(name)
-            inside = f"{place}.{text}" if place else text
             end, value = _wrapped(name, value)
-            inside += end
+            inside = _inside(place, name) + end
             if isinstance(value, np.ndarray):
                 value = value.ravel()[:20].tolist()
-            if isinstance(value, Mapping | list):
-                # The parts of a list of plain values have no names, so it is one field.
-                flat = isinstance(value, list) and not any(map(_nested, value))
-                yield Field(inside, _named(name, place), value[:20] if flat else type(value)())
+            yield Field(inside, _named(name, place), _shown(value))
+            if _nested(value):
                 yield from _walk(value, inside, depth + 1)
-            else:
-                # Python writes no integer of more than 4,300 digits.
-                long = isinstance(value, int) and abs(value) >= 2**64
-                text = f"an integer of {value.bit_length()} bits" if long else value
-                yield Field(inside, _named(name, place), text)
     elif isinstance(data, list):
         for at, value in enumerate(data):
             yield from _walk(value, f"{place}[{at}]", depth + 1)

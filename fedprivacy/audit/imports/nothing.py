@@ -141,19 +141,27 @@ def _why(fields: Fields) -> str:
         return f"{off} turns its privacy off"
     if many := sweeps.swept(fields):
         return sweeps.why(many)
-    about = [one for one in fields.every if one.words & _PRIVACY_WORDS]
-    about = [one for one in about if not absent(one.value) and not tiny(one)]
+    about = list(filter(_about_privacy, fields.every))
     shown = ", ".join(map(str, about[:6]))
-    every = fields.every
-    library = next((one for one in every if _LIBRARIES.search(f"{one.place} {one.value}")), None)
+    library = next(filter(_names_a_library, fields.every), None)
     if library is not None:
         return f"{library} draws its own noise, which is not recorded (found {shown})"
     if about:
         return _why_not(fields, about, shown)
-    if every:
-        shown = ", ".join(printable(one.place)[:40] for one in every[:4])
+    if fields.every:
+        shown = ", ".join(printable(one.place)[:40] for one in fields.every[:4])
         return _NO_FIELD.format(shown)
     return "it has no fields; name the record of a private run"
+
+
+def _about_privacy(one: Field) -> bool:
+    """Return whether a field has a value about privacy, and not one of an optimizer."""
+    return bool(one.words & _PRIVACY_WORDS) and not absent(one.value) and not tiny(one)
+
+
+def _names_a_library(one: Field) -> bool:
+    """Return whether a field names a library that draws its own noise."""
+    return _LIBRARIES.search(f"{one.place} {one.value}") is not None
 
 
 _NO_FIELD = (

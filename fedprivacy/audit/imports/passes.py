@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from ...mechanisms import Mechanism
@@ -124,6 +124,10 @@ Group = tuple[Kind, int]
 
 Norms = Mapping[Kind, Mapping[float, int]]
 """For each kind of rounds, the number with each clip norm."""
+
+
+_Sizes = dict[tuple[Scheme | float, int | None], Counter[int]]
+"""Law or share of random cohorts, and the population -> how often each size occurs."""
 
 
 @dataclass(frozen=True)
@@ -274,21 +278,24 @@ class ImportedRounds:
         """Yield sentences about passes with a unit in two rounds."""
         if not self.by_round:
             return
-        for one in self._passes or ():
-            n, passes = one.population, one.kinds[0].per_pass is not None
-            if passes and one.total is not None and n is not None and one.total > n:
-                yield f"{one.total} participants of {n} in a pass"
-        # If passes may begin anywhere, consecutive rounds can belong to several passes.
-        for kind, times in self.groups if self._passes is None else ():
-            size, n, length = kind.cohort, kind.population, kind.per_pass
-            if size is None or n is None or length is None:
-                continue
-            if size * times > n * _touched(times, length):
-                yield f"{size} participants of {n}, {times} times in passes of {length} rounds"
+        if self._passes is None:
+            yield from chain.from_iterable(starmap(_odd_stretch, self.groups))
+        else:
+            yield from chain.from_iterable(map(_odd_pass, self._passes))
 
     def _improbable(self) -> Iterator[str]:
         """Yield sentences about random cohorts with an improbably large or small size."""
-        drawn: dict[tuple[Scheme | float, int | None], Counter[int]] = {}
+        drawn = self._random_sizes()
+        chance = FALSE_DOUBT / 3.0 / max(len(drawn), 1)
+        for (law, population), sizes in drawn.items():
+            if isinstance(law, float):
+                yield from filter(None, [improbable(sizes, law, chance, population)])
+            else:
+                yield from (one.reason for one in unlikely(law, sizes, chance))
+
+    def _random_sizes(self) -> _Sizes:
+        """Return how often each size of a random cohort occurs, without means that fit."""
+        drawn: _Sizes = {}
         for kind, times in self.groups:
             size, n = kind.cohort, kind.population
             if size is None or not secret_size(kind.scheme) or (n is not None and size > n):
@@ -300,12 +307,7 @@ class ImportedRounds:
             if self.by_round or not fits:
                 law = kind.scheme if cut else kind.drawn
                 drawn.setdefault((law, n), Counter())[size] += times
-        chance = FALSE_DOUBT / 3.0 / max(len(drawn), 1)
-        for (law, population), sizes in drawn.items():
-            if isinstance(law, float):
-                yield from filter(None, [improbable(sizes, law, chance, population)])
-            else:
-                yield from (one.reason for one in unlikely(law, sizes, chance))
+        return drawn
 
     @cached_property
     def _places(self) -> tuple[tuple[int, Kind, int], ...]:
@@ -392,6 +394,23 @@ def _make_up(size: int, kind: Kind) -> bool:
     if n is None or batches is None:
         return True
     return batches <= n and ((size - 1) * batches < n or size * (batches - 1) < n)
+
+
+def _odd_pass(one: Pass) -> Iterator[str]:
+    """Yield a sentence about a pass with a unit in two rounds."""
+    n, passes = one.population, one.kinds[0].per_pass is not None
+    if passes and one.total is not None and n is not None and one.total > n:
+        yield f"{one.total} participants of {n} in a pass"
+
+
+def _odd_stretch(kind: Kind, times: int) -> Iterator[str]:
+    """Yield a sentence about consecutive rounds with a unit in two rounds of a pass."""
+    size, n, length = kind.cohort, kind.population, kind.per_pass
+    if size is None or n is None or length is None:
+        return
+    # If passes may begin anywhere, consecutive rounds can belong to several passes.
+    if size * times > n * _touched(times, length):
+        yield f"{size} participants of {n}, {times} times in passes of {length} rounds"
 
 
 def _odd_share(kind: Kind) -> Iterator[str]:

@@ -61,9 +61,7 @@ def settings_in(text: str) -> Any:
     more |= warnings_of(text)
     if len(found) == 1:
         name, settings = found[0]
-        # A switch in DPConfig(enabled=False) is about privacy by the name of the call.
-        own = {*plain_name(name).split("_")} & PRIVACY and settings.keys() & SWITCHES
-        return {**({name: settings} if own else settings), **more, **_beside(text, settings)}
+        return {**_with_switch(name, settings), **more, **_beside(text, settings)}
     # Parts of one run have different names. Settings of one name are several runs.
     if len({*names}) == len(names):
         return {**dict(found), **more}
@@ -72,6 +70,13 @@ def settings_in(text: str) -> Any:
         # The second one replaces a part of the first.
         return {**most, "again": least, **more}
     return [{**settings, **more} for _, settings in found]
+
+
+def _with_switch(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a call, inside its name if only that is about privacy."""
+    # A switch in DPConfig(enabled=False) is about privacy by the name of the call.
+    own = {*plain_name(name).split("_")} & PRIVACY and settings.keys() & SWITCHES
+    return {name: settings} if own else settings
 
 
 _CLIENTS = re.compile(
@@ -452,17 +457,22 @@ def _expanded(
     tried: dict[str, list[str]] = {}
     for name, value in options.items():
         used = _USED.fullmatch(value) if isinstance(value, str) else None
-        set_to = variables.get(used[1], "") if used is not None else value
-        entry = _ENTRY.fullmatch(set_to) if isinstance(set_to, str) else None
-        if entry is not None and variables.get(entry[1], "").startswith("("):
-            tried[name] = variables[entry[1]].strip("()").split()
+        set_to = value if used is None else variables.get(used[1], "")
+        array = _array_of(set_to, variables)
+        if array is not None:
+            tried[name] = array
         elif used is not None and len(loops.get(used[1], ())) > 1:
             tried[name] = [each.strip("\"'") for each in loops[used[1]]]
-        elif used is not None and used[1] in variables:
-            found[name] = variables[used[1]]
         else:
-            found[name] = value
+            found[name] = value if used is None else variables.get(used[1], value)
     return {**found, "sweep": tried} if tried else found
+
+
+def _array_of(value: Any, variables: dict[str, str]) -> list[str] | None:
+    """Return the values of the array that an entry is taken from; None for another value."""
+    entry = _ENTRY.fullmatch(value) if isinstance(value, str) else None
+    array = "" if entry is None else variables.get(entry[1], "")
+    return array.strip("()").split() if array.startswith("(") else None
 
 
 _ATTRIBUTE = re.compile(

@@ -161,13 +161,23 @@ def missing_in_sampling(rounds: Rounds, stated: Stated) -> Iterable[str]:
     if name == Sampling.POISSON:
         return [] if rounds.rate is not None else ["sampling_probability"]
     if name in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
-        # A share of the population gives the cohort.
-        size = rounds.cohort is None and rounds.rate is None
-        return ["cohort"] * size + ["population"] * (population is None)
+        return _missing_in_cohort(rounds, population)
     if name in (Sampling.SHUFFLED, Sampling.ALLOCATION):
-        share = rounds.rate is not None or None not in (rounds.cohort, population)
-        return [] if rounds.per_epoch is not None or share else ["rounds_per_epoch"]
+        return _missing_in_pass(rounds, population)
     return []
+
+
+def _missing_in_cohort(rounds: Rounds, population: int | None) -> list[str]:
+    """Return the missing facts of a cohort of fixed size."""
+    # A share of the population gives the cohort.
+    size = rounds.cohort is None and rounds.rate is None
+    return ["cohort"] * size + ["population"] * (population is None)
+
+
+def _missing_in_pass(rounds: Rounds, population: int | None) -> list[str]:
+    """Return the missing fact of a pass: its number of rounds, unless a share gives it."""
+    share = rounds.rate is not None or None not in (rounds.cohort, population)
+    return [] if rounds.per_epoch is not None or share else ["rounds_per_epoch"]
 
 
 def how_drawn(
@@ -189,27 +199,38 @@ def how_drawn(
 
 def _numbers_for(rounds: Rounds, suggested: Mapping[str, Any]) -> dict[Sampling, str]:
     """Return the options for the numbers that rounds lack, by sampling."""
-    rate, cohort, population = rounds.rate, rounds.cohort, rounds.population
-    known: dict[str, int | None] = {"population": population, "cohort": cohort}
-    share = cohort / population if rate is None and cohort and population else rate
+    known = {"population": rounds.population, "cohort": rounds.cohort}
 
     def option(name: str, letter: str) -> str:
         value = known.get(name) or suggested.get(name) or letter
         return f" --{name.replace('_', '-')} {value}"
 
-    sizes = option("population", "N") + option("cohort", "M")
-    if None not in known.values() or (rate and population and _whole(rate * population)):
-        sizes = ""
-    passed = rounds.per_epoch or (share and _whole(1.0 / share))
-    passes = "" if passed else option("rounds_per_epoch", "N")
+    sizes = "" if _has_sizes(rounds) else option("population", "N") + option("cohort", "M")
+    passes = "" if _has_passes(rounds) else option("rounds_per_epoch", "N")
     return {
-        Sampling.POISSON: "" if rate is not None else option("sampling_probability", "P"),
+        Sampling.POISSON: "" if rounds.rate is not None else option("sampling_probability", "P"),
         Sampling.FIXED: sizes,
         Sampling.WITH_REPLACEMENT: sizes,
         Sampling.SHUFFLED: passes,
         Sampling.ALLOCATION: passes,
         Sampling.EVERYONE: "",
     }
+
+
+def _has_sizes(rounds: Rounds) -> bool:
+    """Return whether rounds state the cohort and the population, or one and the share."""
+    rate, population = rounds.rate, rounds.population
+    if None not in (population, rounds.cohort):
+        return True
+    return bool(rate and population and _whole(rate * population))
+
+
+def _has_passes(rounds: Rounds) -> bool:
+    """Return whether rounds state the length of a pass, or a share that divides one evenly."""
+    share, cohort, population = rounds.rate, rounds.cohort, rounds.population
+    if share is None and cohort and population:
+        share = cohort / population
+    return bool(rounds.per_epoch or (share and _whole(1.0 / share)))
 
 
 def _whole(number: float) -> bool:

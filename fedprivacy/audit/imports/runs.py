@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import events, flower, opacus
@@ -202,11 +202,17 @@ def _without(data: Any, names: set[str], depth: int = 0) -> Any:
     }
 
 
+def _templates_among(parts: Iterable[Any]) -> set[Any]:
+    """Return the parts of a file that others refer to; next to other sizes, base is a size."""
+    sized = _SIZES & {*map(plain_name, parts)}
+    names = _TEMPLATES | _SHARED - ({"base"} if sized else set())
+    return {key for key in parts if _is_template(key, names)}
+
+
 def _by_name(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Return runs by name: parts of a file that have the same fields, a noise among them."""
     parts = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-    names = _TEMPLATES | _SHARED - ({"base"} if _SIZES & {*map(plain_name, parts)} else set())
-    templates = {key for key in parts if _is_template(key, names)}
+    templates = _templates_among(parts)
     runs = {key: part for key, part in parts.items() if key not in templates}
     if any(map(is_part, runs)) or len(runs) < 2 or not all(map(_noisy, runs.values())):
         return []

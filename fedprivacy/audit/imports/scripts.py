@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -102,25 +103,36 @@ def doubts_in(text: str) -> list[Doubt]:
     private = [line for line in commands if _PRIVATE.search(line)]
     if not private:
         return []
-    found = [Doubt("trials", line.strip(), _RUNS) for line in lines if _AGAIN.search(line)]
-    found += [Doubt("trials", line, _RUNS) for line, n in Counter(commands).items() if n > 1]
-    others = (line for line in commands if line not in private and not _HELPERS.search(line))
-    found += [Doubt("trials", line, _RUNS) for line in others]
-    found += _called_again(lines)
+    again = [line.strip() for line in lines if _AGAIN.search(line)]
+    again += [line for line, n in Counter(commands).items() if n > 1]
+    again += [line for line in commands if line not in private and not _HELPERS.search(line)]
+    return [
+        *(Doubt("trials", line, _RUNS) for line in again),
+        *_called_again(lines),
+        *_in_processes(lines),
+        *_with_any_option(private),
+    ]
+
+
+_RUNS = "how many runs were made on these data"
+
+
+def _in_processes(lines: list[str]) -> Iterator[Doubt]:
+    """Yield a doubt for each line that starts several processes."""
     for line in lines:
         processes = _PROCESSES.search(line)
         if processes is not None and int(processes[1]) > 1:
             why = "every process may draw its own batch"
-            found.append(Doubt("sampling_probability", line.strip(), why))
-    for line in private:
+            yield Doubt("sampling_probability", line.strip(), why)
+
+
+def _with_any_option(commands: list[str]) -> Iterator[Doubt]:
+    """Yield a doubt for each command with a word that the shell may replace by any option."""
+    for line in commands:
         word = _unexpanded(line)
         if word:
             why = f"{word} may be any option, also another noise"
-            found.append(Doubt("noise_multiplier", line, why))
-    return found
-
-
-_RUNS = "how many runs were made on these data"
+            yield Doubt("noise_multiplier", line, why)
 
 
 _MOST_FUNCTIONS = 50

@@ -76,9 +76,7 @@ def known_in(
     """
     fields, noises, every, epochs = list(fields), set(), set(), 0.0
     for one in fields:
-        # The numbers of a sentence do not confirm themselves.
-        said = isinstance(one.value, str) and one.number is None
-        numbers = set() if said else {float(each) for each in numbers_in(one.value)}
+        numbers = _confirmed_by(one)
         every |= numbers
         if one.place_words & _OF_NOISE:
             noises |= numbers
@@ -100,6 +98,13 @@ def known_in(
         numbers=frozenset(every),
         names=frozenset(one.name for one in fields),
     )
+
+
+def _confirmed_by(one: Field) -> set[float]:
+    """Return the numbers of a field; those of a sentence would only confirm themselves."""
+    if isinstance(one.value, str) and one.number is None:
+        return set()
+    return {float(each) for each in numbers_in(one.value)}
 
 
 _REFERENCES = re.compile(
@@ -198,17 +203,22 @@ def is_clear(sentence: str, known: Known, *, free: bool = False) -> bool:
     strong = "strong" in kinds
     if not strong and "weak" not in kinds:
         return True
-    allowed = _allowed(strong=strong, several=known.several, shuffled=known.shuffled)
-    unknown = [word for word in words if not _known(word, allowed)]
-    if strong and not NEGATIONS.isdisjoint(words):
-        return False
-    if any(map(_about, unknown)) or (unknown and not free):
+    if not _are_known(words, known, strong=strong, free=free):
         return False
     return all(
         _agrees(owner, number, known, strong=strong)
         for owner, number in _numbers(tokens)
         if not free or owner in _NAMED
     )
+
+
+def _are_known(words: list[str], known: Known, *, strong: bool, free: bool) -> bool:
+    """Return whether the words of a sentence restate settings, and negate none about privacy."""
+    if strong and not NEGATIONS.isdisjoint(words):
+        return False
+    allowed = _allowed(strong=strong, several=known.several, shuffled=known.shuffled)
+    unknown = [word for word in words if not _known(word, allowed)]
+    return not any(map(_about, unknown)) and (free or not unknown)
 
 
 def _has_other_numbers(tokens: list[re.Match[str]], known: Known) -> bool:

@@ -178,24 +178,27 @@ def _in_doubt(one: Field, stem: Stem, draft: Draft) -> bool:
     stems = {word for word in one.words if stem.begins.match(word)}
     if not stems:
         return False
-    # Some words are about privacy wherever they are.
-    if any(map(_STRONG.match, one.words)) and not one.place_words & _OTHER_STRONG:
+    if _doubtful_anywhere(one):
         return True
     if one.place_words & stem.elsewhere:
         return False
     if stem.fact == "rounds":
         return _counts_more(one, draft)
-    others = one.words - stems
-    if others - stem.known:
+    if one.words - stems - stem.known:
         return True
-    switch = others <= _SWITCH or bool(stems & {"clip", "clipping"})
-    return stem.fact == "noise_multiplier" and switch and _limits(one)
+    return stem.fact == "noise_multiplier" and _limits_a_switch(one, stems)
 
 
-def _limits(one: Field) -> bool:
+def _doubtful_anywhere(one: Field) -> bool:
+    """Return whether a name is about privacy wherever it is, as ``restarts``."""
+    return any(map(_STRONG.match, one.words)) and not one.place_words & _OTHER_STRONG
+
+
+def _limits_a_switch(one: Field, stems: set[str]) -> bool:
     """Return whether the text of a switch may limit it: it says neither yes nor how."""
+    switch = one.words - stems <= _SWITCH or not stems.isdisjoint({"clip", "clipping"})
     answered = one.number is not None or one.flag is not None
-    return isinstance(one.value, str) and not answered and not one.said <= _SAID
+    return switch and isinstance(one.value, str) and not answered and not one.said <= _SAID
 
 
 _WHOLE = re.compile(r"(?<![\w.])\d{1,12}(?![\w.])")
@@ -210,14 +213,19 @@ def _counts_more(one: Field, draft: Draft) -> bool:
         return bool(named & {"restart", "restarted", "reset"})
     if not named <= _COUNTERS or rounds is None:
         return number is None or number > 0
-    # A text such as 1000/1800 counts by its largest number.
-    numbers = map(float, _WHOLE.findall(str(one.value)) if number is None else [number])
-    most = max(numbers, default=0.0)
+    most = _largest_in(one)
     if "start" in named and most > 1:
         return True
     if named & {"epoch", "epochs"}:
         most = 0.99 * (most - 1) / (draft.rate or math.inf)
     return bool(most > rounds)
+
+
+def _largest_in(one: Field) -> float:
+    """Return the largest number of a field; a text such as 1000/1800 has several."""
+    number = one.number
+    numbers = _WHOLE.findall(str(one.value)) if number is None else [number]
+    return max(map(float, numbers), default=0.0)
 
 
 _SEVERAL: tuple[set[str], ...] = ({"seeds"}, {"folds"}, {"trials"}, {"cv"}, {"bagging"}, {"hpo"})
@@ -256,13 +264,17 @@ def others(draft: Draft) -> None:
             _claim(draft, one, claim)
         for fact, why in _by_name(one):
             batches.doubt(draft, fact, f"{one}{why}")
-        if draft.fields.read(one) or of_a_test(one):
-            continue
-        why = _of_clients(one) if draft.of_clients else _not_clipped(one)
-        if why:
-            batches.doubt(draft, "noise_multiplier", f"{one}: {why}")
-        if one.words & {"status", "state", "phase"} and one.said & _BEGUN_AGAIN:
-            batches.doubt(draft, "rounds", f"{one}: other steps may count too")
+        if not draft.fields.read(one) and not of_a_test(one):
+            _of_unread(draft, one)
+
+
+def _of_unread(draft: Draft, one: Field) -> None:
+    """Ask for the facts that a field puts in doubt, if no reader looked it up."""
+    why = _of_clients(one) if draft.of_clients else _not_clipped(one)
+    if why:
+        batches.doubt(draft, "noise_multiplier", f"{one}: {why}")
+    if one.words & {"status", "state", "phase"} and one.said & _BEGUN_AGAIN:
+        batches.doubt(draft, "rounds", f"{one}: other steps may count too")
 
 
 _EARLIER: tuple[set[str], ...] = ({"warm", "start"}, {"init", "from"}, {"tuned", "from"})
@@ -290,11 +302,9 @@ def _of_clients(one: Field) -> str:
 
 def _not_clipped(one: Field) -> str:
     """Return why more than a clipped and noisy sum may be released; else empty."""
-    named = one.words
-    out = any(map(_OUT.match, named)) or (named & _SAVED and named & _SINGLE)
-    if out and named & _RELEASED and not one.empty:
+    if _releases_more(one):
         return "something else than the noisy sums may be released"
-    distilled = any(each.startswith(("distill", "teacher")) for each in named)
+    distilled = any(each.startswith(("distill", "teacher")) for each in one.words)
     if (distilled and one.value and not one.number) or _mixes(one):
         return "a record may enter by other ways than its clipped gradient"
     if one.name in ("per_sample", "per_example", "per_record") and one.flag is False:
@@ -302,19 +312,30 @@ def _not_clipped(one: Field) -> str:
     return ""
 
 
+def _releases_more(one: Field) -> bool:
+    """Return whether a field releases or saves values of the model or of single records."""
+    named = one.words
+    out = any(map(_OUT.match, named)) or (named & _SAVED and named & _SINGLE)
+    return bool(out and named & _RELEASED and not one.empty)
+
+
 def _several(one: Field) -> bool:
     """Return whether a field counts or lists several runs."""
-    if one.name in _LISTS and isinstance(one.value, list) and len({*map(str, one.value)}) > 1:
+    if _lists_values(one) or (one.name == "kind" and one.said & {"cronjob", "cron"}):
         return True
     if isinstance(one.value, str) and one.name in ("schedule", "cron", "interval"):
         return bool(_CRON.fullmatch(one.value.strip()))
-    if one.name == "kind" and one.said & {"cronjob", "cron"}:
-        return True
     if one.empty or not any(one.words >= each for each in _SEVERAL):
         return False
     # A text such as 1-5 names several; one number counts.
     single = isinstance(one.value, list) and len(one.value) == 1
     return not single and (one.number is None or one.number > 1)
+
+
+def _lists_values(one: Field) -> bool:
+    """Return whether a field lists different values of a setting that one run has once."""
+    listed = one.name in _LISTS and isinstance(one.value, list)
+    return listed and len({*map(str, one.value)}) > 1
 
 
 def _mixes(one: Field) -> bool:

@@ -39,19 +39,22 @@ def check(draft: Draft) -> None:
     if not draft.noise:
         return
     parts = _parts(draft)
-    for one in draft.fields.every:
-        if draft.fields.read(one):
-            continue
-        why = _off(one, parts) or (_plain_mode(one) if draft.about_the_run(one) else "")
+    for one in draft.fields.unread():
+        off = _off(one, parts) or (_plain_mode(one) if draft.about_the_run(one) else "")
+        why = off or _weaker(draft, one, parts)
         named = one.place[-60:] if one.value == {} else str(one)
-        if why:
-            draft.lasting.append(f"{named}: {why}, whatever is stated")
-        elif not draft.of_clients:
-            why = _changes(one, parts) or _leaves_out(one)
-        if not why and one.words & _SPEAKS and without_privacy(str(one.value)[:2000]):
-            why = "it may say that privacy was off"
+        if off:
+            draft.lasting.append(f"{named}: {off}, whatever is stated")
         if why:
             draft.ask("noise_multiplier", f"{named}: {why}")
+
+
+def _weaker(draft: Draft, one: Field, parts: dict[str, list[Field]]) -> str:
+    """Return why a field may change the noise or leave something without it; else empty."""
+    why = "" if draft.of_clients else _changes(one, parts) or _leaves_out(one)
+    if not why and one.words & _SPEAKS and without_privacy(str(one.value)[:2000]):
+        return "it may say that privacy was off"
+    return why
 
 
 def _parts(draft: Draft) -> dict[str, list[Field]]:
@@ -75,20 +78,25 @@ def _set(one: Field, parts: dict[str, list[Field]]) -> bool:
 
 
 def _changes(one: Field, parts: dict[str, list[Field]]) -> str:
+    """Return why a field may change the noise or the clip during the run; else empty."""
     words = one.words
-    part = words_in(re.sub(r"\[\d+\]", "", one.part))
-    follows = any(map(_CHANGES.match, words))
-    if words & _LEARNING or not _set(one, parts):
+    # A factor of 1 leaves the noise as it is.
+    if words & _LEARNING or one.number == 1 or not _set(one, parts):
         return ""
+    follows = any(map(_CHANGES.match, words))
     about = words & (_PRIVATE | _CLIP) or words >= {"grad", "norm"}
-    if follows and about and one.number != 1:
+    if follows and about:
         return "it may change the noise or the clip of later steps"
-    inside = part & (_NOISE | _CLIP) or (
-        part <= _PRIVATE and part and words & {"dynamic", "adaptive"}
-    )
-    if inside and (follows or words & _FOLLOWS) and one.number != 1:
+    if (follows or words & _FOLLOWS) and _inside_the_noise(one):
         return "it may change the noise of later steps"
     return ""
+
+
+def _inside_the_noise(one: Field) -> bool:
+    """Return whether a field is in a part about the noise or the clip, as ``noise: {final: 1}``."""
+    part = words_in(re.sub(r"\[\d+\]", "", one.part))
+    private = bool(part) and part <= _PRIVATE
+    return bool(part & (_NOISE | _CLIP) or (private and one.words & {"dynamic", "adaptive"}))
 
 
 def _leaves_out(one: Field) -> str:
@@ -137,7 +145,11 @@ def _off(one: Field, parts: dict[str, list[Field]]) -> str:
     if one.place_words & _OF_OTHERS or not words & (_NAMED | _PRIVATE):
         return ""
     texts = one.value if isinstance(one.value, list) else [one.value]
-    for text in texts:
-        if isinstance(text, str) and len(text) <= 80 and _WITHOUT.search(plain_name(text)):
-            return "" if words_in(text) & _OF_OTHERS & {"vs", "versus"} else "it names no privacy"
-    return ""
+    named = next(filter(_names_no_privacy, texts), "")
+    compared = words_in(named) & {"vs", "versus"}
+    return "it names no privacy" if named and not compared else ""
+
+
+def _names_no_privacy(text: object) -> bool:
+    """Return whether a value is a short text that names a run without privacy."""
+    return isinstance(text, str) and len(text) <= 80 and bool(_WITHOUT.search(plain_name(text)))

@@ -92,11 +92,8 @@ def _content(path: Path, text: bytes) -> Content:
         # A model card begins with facts for its catalogue.
         text = text[front.end() :]
         found = _parsed(path, text)
-    values = unwrapped(found.values)
-    if not isinstance(values, str) and not about_privacy(values):
-        inside = unwrapped(_documents(values))
-        values = inside if about_privacy(inside) else values
-    if isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list):
+    values = _with_documents(unwrapped(found.values))
+    if _is_notebook(values):
         values = _code(values["cells"])
         text, found = values.encode("utf-8", "replace"), Content("notebook", values)
     if not isinstance(values, str) and about_privacy(values):
@@ -105,6 +102,21 @@ def _content(path: Path, text: bytes) -> Content:
     short = len(text) <= MAX_TEXT
     shown = _printed(found.kind, values, text.decode("utf-8", "replace")) if short else None
     return shown or Content(found.kind, values)
+
+
+def _with_documents(values: Any) -> Any:
+    """Return plain values, with the documents in their texts if only those are about privacy."""
+    if isinstance(values, str) or about_privacy(values):
+        return values
+    inside = unwrapped(_documents(values))
+    return inside if about_privacy(inside) else values
+
+
+def _is_notebook(values: Any) -> bool:
+    """Return whether plain values are a notebook of Jupyter."""
+    return (
+        isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list)
+    )
 
 
 def _with_commands(path: Path, values: Any, text: bytes) -> Any:
@@ -289,18 +301,9 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
     if b"\x00" in text:
         unreadable(name, "not a text file, and no checkpoint of torch")
     _check_merged(text, name)
-    found = _table(text, name)
+    found = _table(text, name) or _fields_in(text, name, problems)
     if found is not None:
         return found
-    for kind, parse in _parsers(text):
-        try:
-            values = parse(text, name)
-        except ConversionError as error:
-            problems[kind] = error
-            continue
-        # Plain words are YAML too: only fields make a record.
-        if kind == "XML" or (isinstance(values, dict | list) and values and not _is_prose(values)):
-            return Content(kind, values)
     try:
         words = text.decode("utf-8")
     except UnicodeDecodeError:
@@ -313,6 +316,20 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
         if kind == expected or "is there twice" in str(problem):
             raise problem
     return Content("plain text", words)
+
+
+def _fields_in(text: bytes, name: str, problems: dict[str, ConversionError]) -> Content | None:
+    """Return the fields of a text by the first syntax that finds some, and note its problems."""
+    for kind, parse in _parsers(text):
+        try:
+            values = parse(text, name)
+        except ConversionError as error:
+            problems[kind] = error
+            continue
+        # Plain words are YAML too: only fields make a record.
+        if kind == "XML" or (isinstance(values, dict | list) and values and not _is_prose(values)):
+            return Content(kind, values)
+    return None
 
 
 def _parsers(text: bytes) -> Iterator[tuple[str, Callable[[bytes, str], Any]]]:
@@ -344,9 +361,7 @@ _NAME = re.compile(
 
 def _table(text: bytes, name: str) -> Content | None:
     """Return the rows of a table with a header, or None."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    while lines and table.is_before_header(lines[0].decode("utf-8", "replace")):
-        lines.pop(0)
+    lines = _from_header(text)
     header = _header(lines)
     if header is None:
         return None
@@ -366,6 +381,14 @@ def _table(text: bytes, name: str) -> Content | None:
     if len({*names}) != len(names):
         unreadable(name, "a column occurs twice")
     return Content("table", turned(rows))
+
+
+def _from_header(text: bytes) -> list[bytes]:
+    """Return the lines of a text that are not empty, without those before a header."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    while lines and table.is_before_header(lines[0].decode("utf-8", "replace")):
+        lines.pop(0)
+    return lines
 
 
 def _check_rows(names: list[str], count: int, name: str) -> None:

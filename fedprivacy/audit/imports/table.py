@@ -306,13 +306,7 @@ def _columns(names: list[str], where: str, skipped: _Unread) -> dict[str, str]:
         )
     twice = len({*names}) != len(names) or len({*here.values()}) != len(here)
     other = [name for name in names if name not in here]
-    # A misspelt column would be ignored, and its fact assumed by default.
-    named = {name: {*plain_name(name).split("_")} for name in other}
-    # An epsilon is not a fact of a round, whatever it is called.
-    delicate = [
-        name for name, each in named.items() if each & {*_DELICATE} and "epsilon" not in each
-    ]
-    delicate += [name for name in other if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
+    delicate = _delicate(other)
     if delicate or twice:
         which = (
             f"columns {str(delicate)[:160]} have no single meaning here{_meant(delicate)}"
@@ -322,6 +316,15 @@ def _columns(names: list[str], where: str, skipped: _Unread) -> dict[str, str]:
         unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
     skipped.names |= dict.fromkeys(name for name in other if name)
     return here
+
+
+def _delicate(names: list[str]) -> list[str]:
+    """Return the columns that may be a fact of a round under another name, or a misspelt one."""
+    # A misspelt column would be ignored, and its fact assumed by default.
+    named = {name: {*plain_name(name).split("_")} for name in names}
+    # An epsilon is not a fact of a round, whatever it is called.
+    found = [name for name, each in named.items() if each & {*_DELICATE} and "epsilon" not in each]
+    return found + [name for name in names if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
 
 
 def _meant(names: list[str]) -> str:

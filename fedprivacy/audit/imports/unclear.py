@@ -193,7 +193,7 @@ _NOT_SWITCHES = (
 
 def _is_clear(one: Field, known: Known) -> bool:
     """Return whether a field is understood, or known to be about something else."""
-    if {*_words(one.name)} & {"mean", "std"} and one.place_words & OF_DATA:
+    if _scales_data(one):
         return True
     if one.name in _NOISES and one.number not in (None, known.noise):
         return known.noise is None
@@ -206,6 +206,16 @@ def _is_clear(one: Field, known: Known) -> bool:
         return not whole or _name_is_clear(one, _words(whole), shown=False)
     if one.name in NAMES:
         return _value_is_clear(one, named, known)
+    return _name_is_understood(one, named, known)
+
+
+def _scales_data(one: Field) -> bool:
+    """Return whether a field is a mean or a std that inputs are scaled by."""
+    return bool({*_words(one.name)} & {"mean", "std"} and one.place_words & OF_DATA)
+
+
+def _name_is_understood(one: Field, named: list[str], known: Known) -> bool:
+    """Return whether a field is understood by a family of words, or else word by word."""
     families = [each for each in FAMILIES if any(map(each.begins.match, named))]
     # ``stems`` has looked at it, or it is about another part of the program.
     if families:
@@ -233,8 +243,7 @@ def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     if _follows_data(one, named):
         return False
     # A part that is off changes no fact. One of a kind is one run.
-    single = one.number == 1 or (isinstance(one.value, list) and len(one.value) == 1)
-    if _is_off(one, named) or ({*named} & (_COUNTS | COUNTING) and single):
+    if _is_off(one, named) or ({*named} & (_COUNTS | COUNTING) and _is_single(one)):
         return True
     if one.name in ("t", "num_batches"):
         return known.rounds >= (one.number or math.inf)
@@ -242,6 +251,11 @@ def _is_known_field(one: Field, named: list[str], known: Known) -> bool:
     if not _name_is_clear(one, named, shown=shown):
         return _restates(one, known)
     return _value_is_clear(one, named, known)
+
+
+def _is_single(one: Field) -> bool:
+    """Return whether a field counts one thing, or lists one."""
+    return one.number == 1 or (isinstance(one.value, list) and len(one.value) == 1)
 
 
 _DENIED = {"no", "without", "disable", "disabled", "off", "false", "adaptive"}

@@ -384,9 +384,7 @@ def generative(fields: Fields) -> list[Field]:
 
     Such a model adds noise to data. The multiplier has another meaning there.
     """
-    clips = {*CLIPS} - {"max_grad_norm"}
-    clipped = any(one.name in clips and one.number is not None for one in fields.every)
-    if clipped or _says_so(fields):
+    if _has_private_clip(fields) or _says_so(fields):
         return []
     told = [(one, plain_name(f"{one.place}.{_text(one)}")) for one in fields.every]
     sure = [one for one, text in told if _DIFFUSION.search(text)]
@@ -395,6 +393,12 @@ def generative(fields: Fields) -> list[Field]:
     if not found and bare(fields):
         found = [one for one, text in told if {*text.split("_")} & _GAMES]
     return found
+
+
+def _has_private_clip(fields: Fields) -> bool:
+    """Return whether a file has a clip norm of a private run; others have a max_grad_norm too."""
+    clips = {*CLIPS} - {"max_grad_norm"}
+    return any(one.name in clips and one.number is not None for one in fields.every)
 
 
 def bare(fields: Fields) -> bool:

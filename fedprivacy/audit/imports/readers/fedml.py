@@ -49,22 +49,29 @@ def _read(fields: Fields, name: str) -> Draft:
     if solution == "ldp":
         because = "the server sees the noisy model of one client, so no cohort hides it"
         draft.know("observer", Observer.SERVER, because)
+    draft.ask("noise_multiplier", _why(fields, solution))
+    return draft
+
+
+def _why(fields: Fields, solution: str) -> str:
+    """Return why the multiplier is not in the file, with the std of the noise if it is known."""
     sensitivity, epsilon, delta = (fields.number(n) for n in ("sensitivity", "epsilon", "delta"))
     fields.all("noise_multiplier", "clipping_norm", "train_data_num_in_total")
-    why = f"how {solution or 'this solution'} ties its noise to a clip is not known here"
-    if solution in ("ldp", "cdp") and sensitivity and epsilon and delta and 0 < delta < 1:
-        std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
-        clip = fields.number("max_grad_norm", "clipping_norm")
-        over = "the largest norm that your code allows" if clip is None else f"{clip:g}"
-        why = (
+    tied = solution in ("ldp", "cdp")
+    if not (tied and sensitivity and epsilon and delta and 0 < delta < 1):
+        return f"how {solution or 'this solution'} ties its noise to a clip is not known here"
+    std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
+    clip = fields.number("max_grad_norm", "clipping_norm")
+    if clip is None:
+        return (
             f"FedML adds noise of std {std:.4g} to each coordinate and ties it to no clip norm; "
-            f"no clip norm is recorded, so state {std:.4g} over {over}"
-            if clip is None
-            else f"FedML adds noise of std {std:.4g} to the average, whose weights follow the "
-            f"examples; state {std:.4g} over ({over} * the largest weight)"
+            f"no clip norm is recorded, so state {std:.4g} over the largest norm that your code "
+            "allows"
         )
-    draft.ask("noise_multiplier", why)
-    return draft
+    return (
+        f"FedML adds noise of std {std:.4g} to the average, whose weights follow the "
+        f"examples; state {std:.4g} over ({clip:g} * the largest weight)"
+    )
 
 
 READER = Reader(KIND, _recognises, _read)

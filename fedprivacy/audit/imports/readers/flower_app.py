@@ -118,12 +118,7 @@ def _cohort(draft: Draft) -> None:
     minima = [one.number for one in fields.all("min_train_nodes", "min_fit_clients")]
     least = max((value for value in minima if value is not None), default=2)
     if clients is not None and fields.has("sampled_clients"):
-        drawn = draft.take("cohort", "sampled_clients", whole=True)
-        everyone = drawn == clients
-        because = f"the log says that {drawn} of {clients} clients were sampled"
-        if drawn is not None:
-            kind = Sampling.EVERYONE if everyone else Sampling.FIXED
-            draft.know("sampling", kind, because)
+        _cohort_of_the_log(draft, clients)
         return
     if clients is None or fraction is None or not 0 <= fraction <= 1:
         return
@@ -145,6 +140,15 @@ def _cohort(draft: Draft) -> None:
         "Flower samples so"
     )
     draft.know("sampling", Sampling.FIXED, because)
+
+
+def _cohort_of_the_log(draft: Draft, clients: int) -> None:
+    """Take the number of clients that the log says were sampled in every round."""
+    drawn = draft.take("cohort", "sampled_clients", whole=True)
+    if drawn is not None:
+        kind = Sampling.EVERYONE if drawn == clients else Sampling.FIXED
+        because = f"the log says that {drawn} of {clients} clients were sampled"
+        draft.know("sampling", kind, because)
 
 
 def _local(draft: Draft, name: str) -> None:

@@ -40,6 +40,13 @@ def _read(fields: Fields, name: str) -> Draft:
     cohort = draft.take("cohort", "cohort_size", whole=True)
     draft.claims(("central_epsilon", "epsilon"), ("central_delta", "delta"))
     draft.know("unit", Unit.CLIENT, "the unit is a client, because pfl clips a user's update")
+    _noise(draft, cohort)
+    return draft
+
+
+def _noise(draft: Draft, cohort: float | None) -> None:
+    """Take the noise that a simulation adds, or ask for it if one of its two factors is missing."""
+    fields = draft.fields
     clip = fields.number(
         "central_privacy_clip_bound", "central_privacy_clipping_bound", "clipping_bound"
     )
@@ -51,7 +58,15 @@ def _read(fields: Fields, name: str) -> Draft:
         added = parameter * scale
         because = f"the added noise is noise_parameter {parameter:g} times noise_scale {scale:g}"
         draft.know("noise_multiplier", added, because)
-        return draft
+        return
+    _ask_for_noise(draft, scale, clip)
+    if hypothetical and cohort and "sampling_probability" not in draft.facts:
+        why = f"cohort_size over the users of the data; pfl accounts cohorts of {hypothetical:g}"
+        draft.ask("sampling_probability", f"{why} in a population that a simulation does not have")
+
+
+def _ask_for_noise(draft: Draft, scale: float | None, clip: float | None) -> None:
+    """Ask for the noise multiplier, with the part of it that the arguments state."""
     factor = "noise_scale" if scale is None else f"{scale:g}"
     draft.ask(
         "noise_multiplier",
@@ -59,10 +74,6 @@ def _read(fields: Fields, name: str) -> Draft:
         + (", the part of the noise that a simulation adds" if scale != 1 else "")
         + ("; no clip bound is recorded" if clip is None else ""),
     )
-    if hypothetical and cohort and "sampling_probability" not in draft.facts:
-        why = f"cohort_size over the users of the data; pfl accounts cohorts of {hypothetical:g}"
-        draft.ask("sampling_probability", f"{why} in a population that a simulation does not have")
-    return draft
 
 
 READER = Reader(KIND, _recognises, _read)
