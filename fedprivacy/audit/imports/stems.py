@@ -224,8 +224,8 @@ def _counts_more(one: Field, draft: Draft) -> bool:
 def _largest_in(one: Field) -> float:
     """Return the largest number of a field; a text such as 1000/1800 has several."""
     number = one.number
-    numbers = _WHOLE.findall(str(one.value)) if number is None else [number]
-    return max(map(float, numbers), default=0.0)
+    numbers = map(float, _WHOLE.findall(str(one.value))) if number is None else [number]
+    return max(numbers, default=0.0)
 
 
 _SEVERAL: tuple[set[str], ...] = ({"seeds"}, {"folds"}, {"trials"}, {"cv"}, {"bagging"}, {"hpo"})
