@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.accountants.advanced import Point, basic, kairouz_homogeneous
+from fedprivacy.accountants.advanced import basic, kairouz_homogeneous
+from fedprivacy.accountants.points import Point
 from fedprivacy.accountants.responses import Responses
 from fedprivacy.loss import Gdp, Side
 from fedprivacy.loss.strategies import direct
