@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -21,17 +21,16 @@ from scipy.special import ndtr
 from ...registry import registered
 from ...rounding import FEW, FFT, UNIT, rounded_up
 from ..clock import check_deadline
-from ..moments.contour import Complex
 from ..moments.moments import Moments
 from .components import Components
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails, nothing
 from .max_loss import NO_LIMIT
+from .powers import power_of
 from .stated import Points, stated_pair
 from .support import Support
 
-Powers = TypeVar("Powers", Array, Complex)
 MU_RANGE = (1e-3, 4.0)
 """Shifts for which the profile is computed; beyond them, grids are poor or too long."""
 MOST_ROUNDS = 1 << 14
@@ -234,11 +233,11 @@ def _positive_part(
     tilted = one.mass * np.exp(tilt * one.place - log_mean)
     around[: last + 1], around[-last:] = tilted[last:], tilted[:last]
     spectrum = np.fft.rfft(around)
-    power = _power(spectrum, rounds)
+    power = power_of(spectrum, rounds)
     each = FFT * logs
     # A transform's bin is off by so much; a power has some units for each of its factors.
     size = np.abs(spectrum) + each
-    most = rounded_up(_power(size, rounds - 1), 4.0 * UNIT * rounds)
+    most = rounded_up(power_of(size, rounds - 1), 4.0 * UNIT * rounds)
     off = rounds * (each + 8.0 * UNIT) * most
     wrong = math.sqrt(2.0 * float(np.dot(off, off)) / points)
     wrong += each * 2.0 * float(np.dot(most, size)) / math.sqrt(points)
@@ -248,16 +247,3 @@ def _positive_part(
     weight = at * np.exp(-tilt * at)
     found = float(np.dot(weight, law)) + math.sqrt(float(np.dot(weight, weight))) * wrong
     return max(found, 0.0) * math.exp(rounds * log_mean) / rounds
-
-
-def _power(values: Powers, exponent: int) -> Powers:
-    """Return a power, with an exponent of at least 1, by repeated squaring."""
-    found, square = None, values
-    while exponent:
-        if exponent & 1:
-            found = square if found is None else found * square
-        exponent >>= 1
-        if exponent:
-            square = square * square
-    assert found is not None
-    return found

@@ -20,7 +20,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT, rounded_down, rounded_up
 from ..clock import check_deadline
 from ..curves.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
+from ..curves.powers import power_of
 from ..moments.contour import Complex
 
 Parts = Sequence[tuple[Lattice, int]]
@@ -393,8 +393,8 @@ class Composition:
             # The largest possible value of a bin.
             size = np.abs(transform) + per_bin
             with np.errstate(all="ignore"):
-                power = power[counting] * powers(transform, count)
-                most = most[counting] * powers(size, count)
+                power = power[counting] * power_of(transform, count)
+                most = most[counting] * power_of(size, count)
                 terms = terms[counting] + count / size
         bins, errors = np.zeros(length // 2 + 1, dtype=np.complex128), np.zeros(length // 2 + 1)
         bins[kept] = power
@@ -497,22 +497,6 @@ def _power_errors(most: Array, parts: Array, count: int) -> Array:
     rounding = math.expm1(min(6.0 * UNIT * count, 700.0))
     with np.errstate(all="ignore"):
         return np.asarray(most * (parts + rounding) * (1.0 + rounding) + _UNDERFLOW)
-
-
-Powers = TypeVar("Powers", Array, Complex)
-
-
-def powers(values: Powers, exponent: int) -> Powers:
-    """Return powers, with an exponent of at least 1, by repeated squaring."""
-    found, square = None, values
-    while exponent:
-        if exponent & 1:
-            found = square if found is None else found * square
-        exponent >>= 1
-        if exponent:
-            square = square * square
-    assert found is not None
-    return found
 
 
 def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, float]:

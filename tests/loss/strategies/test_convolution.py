@@ -311,14 +311,3 @@ def test_one_window_is_enough_where_its_errors_are_negligible(delta, monkeypatch
     found = [run.composition(5e-3, side, 1e-20).epsilon(delta) for side in (Side.DOWN, Side.UP)]
     assert 0.0 < found[0] <= found[1]
     assert len(tilts) < 8
-
-
-@pytest.mark.parametrize("exponent", [1, 2, 7, 64, 1000])
-def test_powers_by_squares_are_within_the_counted_rounding(exponent):
-    generator = np.random.default_rng(3)
-    turned = np.exp(1j * generator.uniform(0.0, 6.28, 200)) * generator.uniform(0.5, 1.0, 200)
-    found = convolution.powers(turned, exponent)
-    exact = [mp.mpc(value.real, value.imag) ** exponent for value in turned.tolist()]
-    for one, correct in zip(found.tolist(), exact, strict=True):
-        off = abs(mp.mpc(one.real, one.imag) - correct)
-        assert off <= 6 * 1.2e-16 * exponent * abs(correct) + mpf(10) ** -300
