@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtr
 
-from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, UNIT, Down, Up, rounded_up
+from ...rounding import FEW, THOUSANDS, Down, Up, rounded_up
 from .. import clock
 from ..clock import LateError
 from ..curves.composed import compose
@@ -27,10 +26,11 @@ from ..curves.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..curves.triangles import Triangles, triangles
 from ..moments.contour import NoMoments
 from . import inversion
-from .cells import RELATIVE, Gram, above_cell, above_zeroed, excess, given_way_excess
+from .cells import above_zeroed, excess, given_way_excess, mirrored, sampled_excess
 from .convolution import Composition
 from .game import Window, chords, play
 from .queries import LATE, STUCK, Interval, Question
+from .triangle_cells import TriangleProfiles, squares
 
 METHOD = "PLD, game of adaptive rounds"
 _PLANS = {
@@ -45,8 +45,6 @@ _BESIDE = 20.0
 """h is kept from e^-20 of tilted mass below the answer on."""
 _BEYOND = 15.0
 """h is kept up to e^-15 of tilted mass above the answer."""
-_MIXED = 0.1
-"""Part of the tolerance that mixing the fold into profiles may use."""
 _MOST = 600.0
 """Larger exponents are not taken."""
 BLOCK = 128
@@ -57,32 +55,35 @@ _LONG = 3
 
 @dataclass(frozen=True)
 class Mesh:
-    """How finely triangles are distinguished.
+    """How finely triangles are distinguished: more where they are close to a corner of the game.
 
     Args:
-        cells: number of parts of a right angle.
-        groups: largest smaller angles of groups of cells, in degrees; each group has a pair and its
-            swap.
-        other: width of the range of larger angles in a group, in degrees, counted from a right
-            angle.
+        edge: length, in radians, of an arc that is not divided.
+        growth: an arc is not divided either if it is at most this part of its distance from the
+            nearer corner.
         knots: spacing of the losses where profiles are computed, relative to the loss.
         gap: part of the distance from the fold to the attained number that lattice rounding may
             use.
     """
 
-    cells: int
-    groups: tuple[float, ...]
-    other: float
+    edge: float
+    growth: float
     knots: float
     gap: float
 
 
 MESHES = (
-    Mesh(20, (3.0, 10.0, 30.0), 90.0, 0.08, 0.05),
-    Mesh(40, (1.5, 3.0, 6.0, 10.0, 16.0, 25.0, 40.0), 10.0, 0.05, 0.015),
-    Mesh(80, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 8.0, 0.03, 0.005),
-    Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
+    Mesh(0.1, 0.2, 0.03, 0.01),
+    Mesh(0.04, 0.12, 0.02, 0.002),
+    Mesh(0.02, 0.06, 0.014, 0.001),
+    Mesh(0.008, 0.025, 0.008, 0.0005),
 )
+_GROUP = 0.2
+"""Triangles share a pair if their arcs differ by at most this, or half the distance to a corner."""
+_ZEROED = 0.1
+"""The same for the arcs between x and y."""
+_CORNERS = 0.005
+"""Spacing of the knots of the two corners, whose profiles are closed forms."""
 _NO_FLOOR = Down(0.0)
 _TOO_LARGE = "a lattice would be too large"
 _NARROWER = 3.0
@@ -200,8 +201,6 @@ class _Board:
     high_loss: float
     top: float
     """Loss of a round above which the remaining mass is negligible."""
-    share: float
-    """Share of the fold that is mixed into profiles, so that fewer of them suffice."""
 
     @classmethod
     def of(cls, question: Question, known: Interval) -> _Board:
@@ -219,8 +218,7 @@ class _Board:
         tilted = tilt * (high + top - low) + abs(chernoff.here.value)
         if not max(tilted, top - math.log(one.q)) < _MOST:
             raise TooLarge
-        share = min(_MIXED / max(question.excess(known), 1.0), 0.05)
-        return cls(question, one, rounds, log_delta, tilt, low, high, top, share)
+        return cls(question, one, rounds, log_delta, tilt, low, high, top)
 
     def step(self, error: float) -> float:
         """Return the step for which rounding to chords moves the answer by about ``error``."""
@@ -236,7 +234,7 @@ class _Board:
     def low(self, known: Interval) -> Down:
         """Return the number that the two corners attain, each played where it is worse."""
         # Two pairs cost little, so they get a much finer step than the many pairs above.
-        step = self.step(0.1 * self.question.off(known, 0.005, self.tilt))
+        step = self.step(0.2 * self.question.off(known, 0.005, self.tilt))
         tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
         above, below = self.one.corners
         # S has much mass at its smallest losses, its swap at its largest. These are merged last, or
@@ -295,73 +293,53 @@ class _Board:
         return replace(found, infinite=2.0 * found.infinite)
 
     def _family(self, mesh: Mesh, step: float) -> list[Lattice]:
-        fine = _knots(step, self.top, 0.02)
+        fine = _knots(step, self.top, _CORNERS)
         family = [chords(each, fine, step) for each in _corners(self.one, step * fine)]
         knots = _knots(step, self.top, mesh.knots)
         losses = step * knots
         worst = np.maximum(*_corners(self.one, losses))
-        for chain in _grams(self.one, mesh):
-            profiles = [self._group(grams, worst, losses) for grams in chain]
-            for most in _kept(profiles, worst, self.share):
-                family.append(chords(most, knots, step))
-                # Without a centre, u and v can exchange roles.
-                if not self.one.zeroed:
-                    family.append(chords(np.exp(losses) * most[::-1], knots, step))
+        groups = _groups_of_zeroed if self.one.zeroed else _groups_of_triangles
+        for most in groups(self.one, mesh, losses):
+            clock.check_deadline()
+            # Every triangle lies below the fold, and every profile is convex.
+            family.append(chords(_hull(np.minimum(most, worst), losses), knots, step))
         return family
 
-    def _group(self, grams: list[Gram], worst: Array, losses: Array) -> Array:
-        """Return a profile above those of a group's cells, minus (1 - a)^+."""
-        most = np.zeros(len(losses))
-        for gram in grams:
-            clock.check_deadline()
-            most = np.maximum(most, excess(gram, self.one.q, losses))
-        # Every triangle lies below the fold, and every profile is convex.
-        return _hull(np.minimum(most, worst), losses)
 
-
-def _kept(profiles: list[Array], worst: Array, share: float) -> list[Array]:
-    """Return fewer profiles; every given one is at most a mixture of two neighbours of these.
+def _groups_of_triangles(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[Array]:
+    """Yield profiles above those of all triangles in a square of angles; an arc is twice an angle.
 
     Args:
-        profiles: minus (1 - a)^+, at knots, ordered so that neighbours differ little.
-        worst: a profile above all of them.
-        share: of ``worst`` that is mixed into each profile.
+        one: the round.
+        mesh: how small the squares of a group are.
+        losses: shape (k,), symmetric; so are the profiles, minus (1 - a)^+.
     """
-    raised = [(one + share * (worst - one)) * (1.0 + HUNDREDS) for one in profiles]
-    last, found = 0, [raised[0]]
-    while last < len(profiles) - 1:
-        # The farthest profile up to which all between are mixtures; twice as far each time.
-        good, tried, ahead = last + 1, last + 2, 2
-        bad = len(profiles)
-        while tried < bad:
-            if _mixed(profiles[last + 1 : tried], raised[last], raised[tried]):
-                good, ahead = tried, 2 * ahead
-                tried = min(good + ahead, (good + bad) // 2 if bad < len(profiles) else bad - 1)
-                if tried == good:
-                    break
-            else:
-                bad = tried
-                tried = (good + bad) // 2
-                if tried == good:
-                    break
-        last = good
-        found.append(raised[last])
-    return found
+    profiles = TriangleProfiles(one.mu, one.q, losses)
+    for group in squares(0.5 * _GROUP, 0.5):
+        most = profiles.most(squares(0.5 * mesh.edge, mesh.growth, group))
+        yield most
+        # Without a centre, u and v can exchange roles.
+        yield mirrored(most, losses)
 
 
-def _mixed(between: list[Array], one: Array, other: Array) -> bool:
-    """Return whether each profile is at most a mixture of the two others."""
-    away = one - other
-    with np.errstate(all="ignore"):
-        for profile in between:
-            wanted = profile * (1.0 + TENS)
-            need = (wanted - other) / away
-            low = float(np.max(need[away > 0.0], initial=0.0))
-            high = float(np.min(need[away < 0.0], initial=1.0))
-            part = 0.5 * (low + high)
-            if not low <= high or bool(np.any(other + part * away < wanted)):
-                return False
-    return True
+def _groups_of_zeroed(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[Array]:
+    """Yield profiles above those of all pairs of a zeroed unit with x and y in a range of arcs."""
+    for group in _arcs(_ZEROED, 0.5, (0.0, math.pi)):
+        most = np.zeros(len(losses))
+        for low, high in _arcs(mesh.edge, mesh.growth, group):
+            gram = above_zeroed(one.mu, -math.cos(low), -math.cos(high))
+            products = gram.swap() if one.turned else gram
+            most = np.maximum(most, excess(products, one.q, losses))
+        yield most
+
+
+def _arcs(edge: float, growth: float, inside: tuple[float, float]) -> list[tuple[float, float]]:
+    """Divide an arc; see ``Mesh``. The corners of the game are at 0 and pi."""
+    low, high = inside
+    if high - low <= max(edge, growth * min(low, math.pi - high)):
+        return [inside]
+    middle = 0.5 * (low + high)
+    return _arcs(edge, growth, (low, middle)) + _arcs(edge, growth, (middle, high))
 
 
 def _top(one: Triangles, log_least: float) -> float:
@@ -387,72 +365,13 @@ def _knots(step: float, top: float, growth: float) -> Array:
 
 def _corners(one: Triangles, losses: Array) -> tuple[Array, Array]:
     """Return upper bounds of the corners' profiles minus (1 - a)^+; see ``cells.excess``."""
-    s, w = _sampled(one, losses)
+    sampled = sampled_excess(one.mu, one.q, losses)
     if not one.zeroed:
-        return s, w
-    away = given_way_excess(one.mu, one.q, losses)
-    return (s, np.exp(losses) * away[::-1]) if one.turned else (away, w)
-
-
-def _sampled(one: Triangles, losses: Array) -> tuple[Array, Array]:
-    """Return upper bounds of the profiles of S and of its swap, minus (1 - a)^+."""
-    mu, q = one.mu, one.q
-    far = losses[len(losses) // 2 :]
-    a = np.exp(far)
-    present = _gain(1.0 + np.expm1(far) / q, mu)
-    # Absent against present: likelihood ratios below c, rounded up because c may be close to 0.
-    c = np.maximum(1.0 + np.expm1(-far) / q, 0.0) + 8 * UNIT
-    absent = a * _gain(c, mu, below=True)
-    s = q * np.concatenate([(absent / a)[:0:-1], present])
-    return s, np.exp(losses) * s[::-1]
-
-
-def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
-    """Return upper bounds of the integral of (N(mu) - c N(0))^+; sign flipped if ``below``."""
-    with np.errstate(divide="ignore"):
-        cut = np.log(c) / mu + 0.5 * mu
-    sign = -1.0 if below else 1.0
-    there, here = ndtr(sign * (mu - cut)), c * ndtr(-sign * cut)
-    found = np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
-    return np.asarray(found)
-
-
-def _grams(one: Triangles, mesh: Mesh) -> list[list[list[Gram]]]:
-    """Return chains of groups of products that together lie above those of every triangle."""
-    if not one.zeroed:
-        return [
-            [[above_cell(one.mu, *cell) for cell in cells] for cells in chain]
-            for chain in _groups(mesh)
-        ]
-    # By the angle between x and y.
-    edges = -np.cos(np.linspace(0.0, math.pi, 2 * mesh.cells + 1))
-    grams = [above_zeroed(one.mu, *ends) for ends in itertools.pairwise(edges.tolist())]
-    return [[[gram.swap() if one.turned else gram] for gram in grams]]
-
-
-_Cell = tuple[tuple[float, float], tuple[float, float]]
-
-
-def _groups(mesh: Mesh) -> list[list[list[_Cell]]]:
-    """Return groups of cells ((g, g'), (b, b')) with b at most g, by their smaller angle.
-
-    A chain has the groups of one range of larger angles, in order.
-    """
-    x = np.arange(mesh.cells + 1) / mesh.cells
-    # Halfway to a curve that is flat at both ends, where triangles differ most.
-    edges = (0.25 * math.pi * (x + 3.0 * x**2 - 2.0 * x**3)).tolist()
-    edges[-1] = math.nextafter(0.5 * math.pi, 2.0)
-    found: dict[int, dict[int, list[_Cell]]] = {}
-    for i in range(mesh.cells):
-        for j in range(i + 1):
-            # Rounded towards keeping a cell. A triangle with an obtuse angle lies below another
-            # triangle.
-            if edges[i + 1] + edges[j + 1] >= 0.5 * math.pi - 1e-12:
-                small = int(np.searchsorted(mesh.groups, math.degrees(edges[j]) + 1e-9))
-                chain = found.setdefault(int((90.0 - math.degrees(edges[i])) / mesh.other), {})
-                cell = (edges[i], edges[i + 1]), (edges[j], edges[j + 1])
-                chain.setdefault(small, []).append(cell)
-    return [[chain[small] for small in sorted(chain)] for chain in found.values()]
+        return sampled, mirrored(sampled, losses)
+    given = given_way_excess(one.mu, one.q, losses)
+    if one.turned:
+        return sampled, mirrored(given, losses)
+    return given, mirrored(sampled, losses)
 
 
 def _hull(most: Array, losses: Array) -> Array:

@@ -7,15 +7,14 @@ on its boundary that has no obtuse angle. Its angles g and b lie in [0, pi/2], w
 
     |u| = mu sin g,  |v| = mu sin b,  <u, v> = -mu^2 sin g sin b cos(g + b).
 
-For a cell of angles, one matrix lies above the matrices of all its triangles, and it gives one
-pair. Profiles are given by their excess D over (1 - a)^+. Triangles with b in place of g have the
-excess a D(1/a).
+Profiles are given by their excess D over (1 - a)^+. Triangles with b in place of g have the excess
+a D(1/a).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -47,27 +46,9 @@ class Gram(NamedTuple):
         return Gram(self.vv, self.uu, self.uv)
 
 
-def _product(g: float, b: float) -> float:
-    return -math.sin(g) * math.sin(b) * math.cos(g + b)
-
-
-def above_cell(mu: float, g: tuple[float, float], b: tuple[float, float]) -> Gram:
-    """Return products at least, as a matrix, those of all triangles with both angles in ranges."""
-    # The product of the means grows with both angles.
-    high = max(_product(g[1], b[1]), 0.0)
-    low = max(_product(g[0], b[0]), 0.0) if g[0] + b[0] >= 0.5 * math.pi else 0.0
-    half = 0.5 * (high - low)
-    uu, vv = math.sin(g[1]) ** 2, math.sin(b[1]) ** 2
-    # Any split of the term added to the diagonal is valid: more goes to the side where it costs
-    # less.
-    share = math.exp(min(max(0.5 * mu * mu * (vv - uu), -30.0), 30.0))
-    # Rounded up by far more than the rounding errors.
-    more = rounded_up(mu * mu, HUNDREDS)
-    return Gram(
-        more * (uu + half * share + HUNDREDS),
-        more * (vv + half / share + HUNDREDS),
-        mu * mu * 0.5 * (high + low),
-    )
+def product(g: Any, b: Any) -> Any:
+    """Return <u, v> / mu^2 of the triangle with these angles."""
+    return -np.sin(g) * np.sin(b) * np.cos(g + b)
 
 
 def above_zeroed(mu: float, low: float, high: float) -> Gram:
@@ -83,6 +64,32 @@ def above_zeroed(mu: float, low: float, high: float) -> Gram:
         more * (1.0 + 0.5 * (high - low) + HUNDREDS),
         mu * mu * (1.0 - low),
     )
+
+
+def mirrored(profile: Array, losses: Array) -> Array:
+    """Return the excess of the pair with P and Q exchanged, at symmetric losses."""
+    return np.asarray(np.exp(losses) * profile[::-1])
+
+
+def sampled_excess(mu: float, q: float, losses: Array) -> Array:
+    """Return upper bounds of the profile of S(G(mu), q) minus (1 - a)^+, at symmetric losses."""
+    far = losses[len(losses) // 2 :]
+    a = np.exp(far)
+    present = _gain(1.0 + np.expm1(far) / q, mu)
+    # Absent against present: likelihood ratios below c, rounded up because c may be close to 0.
+    c = np.maximum(1.0 + np.expm1(-far) / q, 0.0) + 8 * UNIT
+    absent = a * _gain(c, mu, below=True)
+    return np.asarray(q * np.concatenate([(absent / a)[:0:-1], present]))
+
+
+def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
+    """Return upper bounds of the integral of (N(mu) - c N(0))^+; sign flipped if ``below``."""
+    with np.errstate(divide="ignore"):
+        cut = np.log(c) / mu + 0.5 * mu
+    sign = -1.0 if below else 1.0
+    there, here = ndtr(sign * (mu - cut)), c * ndtr(-sign * cut)
+    found = np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
+    return np.asarray(found)
 
 
 def given_way_excess(mu: float, q: float, losses: Array) -> Array:
