@@ -9,9 +9,8 @@ below, is attained by data that depend on earlier releases. See docs/theory/game
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,6 +60,8 @@ class Mesh:
         edge: length, in radians, of an arc that is not divided.
         growth: an arc is not divided either if it is at most this part of its distance from the
             nearer corner.
+        group: the same part for arcs whose triangles share a pair; these are not divided either if
+            they are at most twice the edge.
         knots: spacing of the losses where profiles are computed, relative to the loss.
         gap: part of the distance from the fold to the attained number that lattice rounding may
             use.
@@ -68,27 +69,22 @@ class Mesh:
 
     edge: float
     growth: float
+    group: float
     knots: float
     gap: float
 
 
 MESHES = (
-    Mesh(0.1, 0.2, 0.03, 0.01),
-    Mesh(0.04, 0.12, 0.02, 0.002),
-    Mesh(0.02, 0.06, 0.014, 0.001),
-    Mesh(0.008, 0.025, 0.008, 0.0005),
+    Mesh(0.1, 0.2, 0.5, 0.03, 0.01),
+    Mesh(0.05, 0.12, 0.5, 0.015, 0.001),
+    Mesh(0.0125, 0.1, 0.25, 0.01, 0.0005),
+    Mesh(0.00625, 0.05, 0.25, 0.008, 0.0002),
 )
-_GROUP = 0.2
-"""Triangles share a pair if their arcs differ by at most this, or half the distance to a corner."""
-_ZEROED = 0.1
-"""The same for the arcs between x and y."""
 _CORNERS = 0.005
 """Spacing of the knots of the two corners, whose profiles are closed forms."""
 _NO_FLOOR = Down(0.0)
 _TOO_LARGE = "a lattice would be too large"
-_NARROWER = 3.0
-"""How much narrower the next mesh makes the interval, approximately."""
-_SLOWER = 5.0
+_SLOWER = 4.0
 """How much longer the next mesh takes than the last, approximately."""
 
 
@@ -128,15 +124,14 @@ def refine(
         return best._replace(reason="")
     try:
         board = _Board.of(question, best)
+        meshes: Sequence[Mesh] = MESHES
         if board.rounds >= _LONG * BLOCK:
-            best = _narrowed(question, best, floor, (board.high_of_blocks, 0, len(MESHES) - 1))
+            best = _narrowed(question, best, floor, board.high_of_blocks, MESHES[:3])
             # Coarse meshes of the whole run are wider than fine ones of its blocks.
-            first = len(MESHES) - 2
-        else:
-            first = 0
+            meshes = MESHES[2:]
         if best.reason == STUCK and not _close(question, best, floor):
             best = best._replace(low=max(best.low, board.low(best)))
-            best = _narrowed(question, best, floor, (board.high, first, len(MESHES)))
+            best = _narrowed(question, best, floor, board.high, meshes)
         if best.reason == LATE:
             return best._replace(reason="" if _close(question, best, floor) else LATE)
     except LateError:
@@ -151,14 +146,16 @@ def _narrowed(
     question: Question,
     best: Interval,
     floor: Down,
-    way: tuple[Callable[[Mesh, Interval], Up], int, int],
+    high_of: Callable[[Mesh, Interval], Up],
+    meshes: Sequence[Mesh],
 ) -> Interval:
-    """Return the interval after a way from its first mesh on, until it is narrow, or time short."""
-    high_of, number, stop = way
-    while number < stop and not _close(question, best, floor):
+    """Return the interval after one mesh after another, until it is narrow, or time short."""
+    for mesh in meshes:
+        if _close(question, best, floor):
+            break
         begun = clock.now()
         try:
-            high = high_of(MESHES[number], best)
+            high = high_of(mesh, best)
         # What coarser meshes have narrowed stays.
         except LateError:
             return best._replace(reason=LATE)
@@ -169,19 +166,7 @@ def _narrowed(
         took = clock.now() - begun
         if clock.left() < _SLOWER * took:
             return best._replace(reason=LATE)
-        ahead = _next(number, question.excess(best), clock.left() / max(took, 1e-9))
-        number = min(ahead, max(stop - 1, number + 1))
     return best
-
-
-def _next(number: int, excess: float, room: float) -> int:
-    """Return the coarsest mesh that probably suffices, if ``room`` times the last time is left."""
-    ahead = 1
-    while number + ahead < len(MESHES) - 1 and _NARROWER**ahead < excess:
-        ahead += 1
-    while ahead > 1 and _SLOWER**ahead > room:
-        ahead -= 1
-    return number + ahead
 
 
 def _close(question: Question, best: Interval, floor: Down) -> bool:
@@ -234,7 +219,7 @@ class _Board:
     def low(self, known: Interval) -> Down:
         """Return the number that the two corners attain, each played where it is worse."""
         # Two pairs cost little, so they get a much finer step than the many pairs above.
-        step = self.step(0.2 * self.question.off(known, 0.005, self.tilt))
+        step = self.step(0.1 * self.question.off(known, 0.001, self.tilt))
         tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
         above, below = self.one.corners
         # S has much mass at its smallest losses, its swap at its largest. These are merged last, or
@@ -315,7 +300,7 @@ def _groups_of_triangles(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[
         losses: shape (k,), symmetric; so are the profiles, minus (1 - a)^+.
     """
     profiles = TriangleProfiles(one.mu, one.q, losses)
-    for group in squares(0.5 * _GROUP, 0.5):
+    for group in squares(mesh.edge, mesh.group):
         most = profiles.most(squares(0.5 * mesh.edge, mesh.growth, group))
         yield most
         # Without a centre, u and v can exchange roles.
@@ -324,7 +309,7 @@ def _groups_of_triangles(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[
 
 def _groups_of_zeroed(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[Array]:
     """Yield profiles above those of all pairs of a zeroed unit with x and y in a range of arcs."""
-    for group in _arcs(_ZEROED, 0.5, (0.0, math.pi)):
+    for group in _arcs(2.0 * mesh.edge, mesh.group, (0.0, math.pi)):
         most = np.zeros(len(losses))
         for low, high in _arcs(mesh.edge, mesh.growth, group):
             gram = above_zeroed(one.mu, -math.cos(low), -math.cos(high))

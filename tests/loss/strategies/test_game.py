@@ -23,7 +23,6 @@ from fedprivacy.loss.strategies.adaptive_adversary import (
     TooLarge,
     _Board,
     _corners,
-    _next,
 )
 from fedprivacy.loss.strategies.cells import above_zeroed, excess, given_way_excess
 from fedprivacy.loss.strategies.game import chords, play
@@ -222,13 +221,6 @@ def test_two_rounds_are_above_every_triple(population):
             assert shown <= bound.upper
 
 
-@pytest.mark.parametrize(
-    ("excess", "room", "expected"), [(2.0, 1e9, 1), (8.0, 1e9, 2), (1e4, 1e9, 3), (1e4, 30.0, 2)]
-)
-def test_a_mesh_that_will_not_suffice_is_left_out(excess, room, expected):
-    assert _next(0, excess, room) == expected
-
-
 def test_a_zeroed_unit_is_near_the_attained_number_in_both_orders():
     one = run(10, 100, 4.0, 30)
     asked = {"delta": 1e-5, "adjacency": "zero_out"}
@@ -405,7 +397,7 @@ def test_blocks_are_above_data_sets_of_a_tiny_population(adjacency, monkeypatch)
 def test_long_runs_are_cut_and_the_ends_come_close():
     one, ask = run(100, 1000, 5.0, 1000), {"delta": 1e-5, "adjacency": "zero_out"}
     fold = fp.epsilon(one, **ask)
-    game = fp.epsilon(one, accountant="game", tolerance=0.05, **ask)
+    game = fp.epsilon(one, accountant="game", tolerance=0.02, **ask)
     assert 2.9158 <= game.upper < 1.01 * game.lower
     assert fold.upper > 1.09 * fold.lower
 
@@ -430,7 +422,5 @@ def test_what_coarse_meshes_narrowed_stays(error, reason):
         return 2.0
 
     best = Interval(1.0, 3.0, "fold", STUCK)
-    found = adaptive_adversary._narrowed(
-        _Narrow, best, 0.0, (high_of, 0, len(adaptive_adversary.MESHES))
-    )
+    found = adaptive_adversary._narrowed(_Narrow, best, 0.0, high_of, adaptive_adversary.MESHES)
     assert (found.low, found.high, found.reason) == (1.0, 2.0, reason)
