@@ -144,6 +144,10 @@ SLOW_PARTS = {
 
 MAX_FUNCTION = 80
 MAX_MODULE = 600
+MAX_BRANCHES = 12
+"""Of a function: 1, and 1 for every condition, loop, except, case, comprehension, and, or."""
+MAX_NESTING = 3
+"""Of conditions, loops, with and try in each other; an elif is as deep as its if."""
 ALONE = {"check_certificate.py"}
 """One file that is also read and run by itself, without the package."""
 
@@ -422,6 +426,58 @@ def test_lengths(path):
     assert len(source) <= MAX_MODULE or name_of(path) in ALONE
     long = {f.name: code_lines(f, source) for f in functions(tree_of(path))}
     assert {name: n for name, n in long.items() if n > MAX_FUNCTION} == {}
+
+
+DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While)
+DECISIONS += (ast.ExceptHandler, ast.match_case, ast.comprehension)
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+
+
+def branches(function: ast.AST) -> int:
+    """Count the decisions of a function and of those inside it, plus 1."""
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, DECISIONS):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+    return count
+
+
+def nesting(node: ast.AST, depth: int = 0) -> int:
+    """Return the largest number of blocks around a statement; an inner function starts at 0."""
+    deepest, kinds = depth, (ast.stmt, ast.excepthandler, ast.match_case)
+    for child in [one for one in ast.iter_child_nodes(node) if isinstance(one, kinds)]:
+        follows = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+        inner = depth + (isinstance(child, BLOCKS) and not follows)
+        named = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+        deepest = max(deepest, nesting(child, 0 if named else inner))
+    return deepest
+
+
+def test_branches_and_nesting_are_counted():
+    text = """
+def f(a, b):
+    if a and b or not a:
+        for x in [y for y in a if y]:
+            while x:
+                x = 1 if b else 2
+    elif b:
+        try:
+            pass
+        except ValueError:
+            def g():
+                with a:
+                    pass
+"""
+    (function,) = ast.parse(text).body
+    assert (branches(function), nesting(function)) == (10, 3)
+
+
+@every_file
+def test_functions_have_few_branches_and_little_nesting(path):
+    found = [(f.name, branches(f), nesting(f)) for f in functions(tree_of(path))]
+    assert [one for one in found if one[1] > MAX_BRANCHES or one[2] > MAX_NESTING] == []
 
 
 @every_file
