@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -90,7 +91,12 @@ _GREEK = str.maketrans(
 
 def plain_name(name: object) -> str:
     """Return a name in lower case with underscores: "clippingNorm" and "clipping-norm" agree."""
-    text = str(name).strip().translate(_GREEK)
+    return _plain(str(name))
+
+
+@lru_cache(4096)
+def _plain(text: str) -> str:
+    text = text.strip().translate(_GREEK)
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})", "_", text)
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 

@@ -170,12 +170,13 @@ def test_rounds_move_no_two_points_apart():
 def test_the_noise_of_a_round_is_what_the_account_assumes():
     run = loop(rounds=1, radius=1e3, cohorts=fp.FixedEpochs(4))
     ends = torch.stack(
-        [replace(run, seed=k).step(run.init(), data())[0].parameters for k in range(400)]
+        [replace(run, seed=k).step(run.init(), data())[0].parameters for k in range(200)]
     )
     assert float(ends.std(dim=0).mean()) == pytest.approx(0.3, rel=0.12)
     assert run.step(run.init(), data())[1].noise_std == pytest.approx(0.3 * 10.0)
 
 
+@pytest.mark.usefixtures("narrowest")
 @pytest.mark.parametrize(
     ("kind", "adjacency"),
     [("poisson", "add_remove"), ("fixed", "zero_out"), ("in order", "replace_one")],
@@ -192,6 +193,7 @@ def test_its_record_is_audited(kind, adjacency, tmp_path):
     assert fp.audit(path, claim=(0.5 * planned.upper, 1e-5)).verdict == "CANNOT BE CERTIFIED"
 
 
+@pytest.mark.usefixtures("narrowest")
 @pytest.mark.parametrize(
     ("clip_norm", "denominator"), [(16.0, 10.0), (8.0, 5.0), (4.0, 10.0), (8.0, 10.0)]
 )
