@@ -41,6 +41,7 @@ BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 1 << 17, 4_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
+KEPT_TAILS = 64
 STRONG, STRATA = 8, 40
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
 POINTS, FINER, MOST_POINTS = (1 << 12, 1 << 14), (1 << 16, 1 << 18), 1 << 21
@@ -2282,17 +2283,34 @@ class Piece:
         small = abs(d / q) < 0.5
         return q.log(), (d / q).log1p() if small else p.log() - q.log()
 
+    @cached_property
+    def _tails(self) -> dict[tuple[int, int, bool, int], tuple[arb, arb, arb]]:
+        """Some tails with the numbers that they belong to: cells in a row share their ends."""
+        return {}
+
+    def _tail(self, end: arb, m: arb, turned: bool) -> arb:
+        """Return twice the mass of N(m) above an end, or below it."""
+        key = id(end), id(m), turned, ctx.prec
+        if key not in self._tails:
+            if len(self._tails) >= KEPT_TAILS:
+                self._tails.clear()
+            a = (end - m) / arb(2).sqrt()
+            # The numbers are kept too, so that no other number gets their identity.
+            self._tails[key] = end, m, (-a if turned else a).erfc()
+        return self._tails[key][2]
+
     def held(self, terms: Terms, low: arb | None, high: arb | None) -> arb:
         """Return the integral of one of the two densities from low to high."""
-        total, root = arb(0), arb(2).sqrt()
+        total = arb(0)
         for w, m in terms:
             if not self.gaussian:
                 total += w * ((m * arb(high)).exp() - (m * arb(low)).exp()) / m
                 continue
-            a, b = (None if end is None else (end - m) / root for end in (low, high))
-            if a is None or a < 0:  # the smaller tails are accurate to more digits
-                a, b = (None if end is None else -end for end in (b, a))
-            tail = (arb(2) if a is None else a.erfc()) - (arb(0) if b is None else b.erfc())
+            # The smaller tails are accurate to more digits.
+            turned = low is None or low - m < 0
+            ends = (high, low) if turned else (low, high)
+            start, stop = (None if end is None else self._tail(end, m, turned) for end in ends)
+            tail = (arb(2) if start is None else start) - (arb(0) if stop is None else stop)
             total += w * (m * m / 2).exp() * tail / 2
         return total
 
