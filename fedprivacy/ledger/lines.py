@@ -59,7 +59,7 @@ class Schedule(StrEnum):
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NonNegative = Annotated[float, msgspec.Meta(ge=0)]
-_Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+_Delta = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
 # Unknown fields are refused, because they may affect the account.

@@ -40,7 +40,7 @@ class Laplace(NoisySum):
     """
 
     # A unit's number may be 0.
-    traits = Traits(zeroed_is_absent=True, zeroing_replaces=True)
+    traits = Traits(zeroed_is_absent=True, zeroing_replaces=True, laplace_sum=True)
 
     @property
     def full_noise_std(self) -> float:

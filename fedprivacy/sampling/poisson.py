@@ -81,13 +81,15 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | None:
     """Return a function from the rate to the pair of a unit that sends C u or -C u.
 
-    T9 gives it for one Gaussian sum, and T1 for Laplace noise that hides removal. The result is
-    None for other mechanisms.
+    T9 gives it for one Gaussian sum, and T1 for a Laplace sum. The result is None for other
+    mechanisms: a curve does not show that both numbers are possible.
     """
     if inner.traits.sum_multiplier is not None:
         return partial(_gaussian, inner.traits.sum_multiplier)
     # For all other mechanisms, leaving a unit out must be a special case of replacing it.
     pairs.removable(inner)
+    if not inner.traits.laplace_sum:
+        return None
     alone = inner.privacy_loss(pairs.ZERO, observer).curve
     if isinstance(alone, LaplacePair) and LaplaceExchanged.serves(alone.shift):
         return partial(_laplace, alone)

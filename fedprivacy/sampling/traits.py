@@ -24,6 +24,8 @@ class Traits(NamedTuple):
             final view is post-processing of the aggregate view.
         alone: reason why the loss is not valid inside another mechanism; empty if it is.
         one_coordinate: whether the vectors of the sum have a single coordinate.
+        laplace_sum: whether the mechanism is Laplace noise on a sum of numbers clipped to [-C, C].
+            The pair of opposite numbers (T1) holds only for this sum.
     """
 
     sum_multiplier: float | None = None
@@ -34,6 +36,7 @@ class Traits(NamedTuple):
     states_final: bool = False
     alone: str = ""
     one_coordinate: bool = False
+    laplace_sum: bool = False
 
     @classmethod
     def of_sum(cls, multiplier: float) -> Traits:

@@ -15,10 +15,10 @@ from fedprivacy.accountants import PldAccountant
 from fedprivacy.errors import LedgerError
 from fedprivacy.integrations.dp_accounting import to_event
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.loss import Gdp
+from fedprivacy.loss import Gdp, LaplacePair
 from fedprivacy.mechanisms import Mechanism, Perturbation, Traits
 from fedprivacy.mechanisms.rounded import noise_like
-from fedprivacy.privacy_loss import PrivacyLoss
+from fedprivacy.privacy_loss import PrivacyLoss, Witness
 from fedprivacy.registry import KINDS, registered
 from fedprivacy.systems.averaging.server import Server
 from fedprivacy.training import FederatedAveraging, logistic, save_model, train
@@ -43,6 +43,22 @@ class Coin(Mechanism):
 
     def as_event(self):
         return dp_event.GaussianDpEvent(1.0 / self.mu)
+
+
+@registered
+@dataclass(frozen=True)
+class Bounded(Mechanism):
+    """A sum of numbers from [0, high] plus Laplace noise of scale 1."""
+
+    high: float
+
+    protects = fp.Unit.CLIENT
+    traits = Traits(zeroed_is_absent=True, zeroing_replaces=True)
+
+    def loss_under(self, facts):
+        # A replaced number moves the sum by no more than an absent one.
+        pair = LaplacePair(self.high)
+        return PrivacyLoss(pair, facts, Witness(pair, "high or 0", free=True), ("Laplace noise",))
 
 
 @registered
@@ -117,6 +133,21 @@ def test_every_question_takes_them():
     assert fp.crosscheck(RUN, delta=1e-3, **ASK) is not None
     selected = fp.PrivateSelection(Coin(0.5), trials=fp.PoissonTrials(2.0))
     assert fp.epsilon(selected, delta=1e-3, **ASK).upper < math.inf
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
+def test_numbers_of_one_sign_are_not_taken_for_opposite_ones(q):
+    """The pair is that of a Laplace sum, whose unit can also send -C: twice as far apart."""
+    found = fp.epsilon(Bounded(0.4).sampled(fp.Poisson(q)), delta=1e-9, adjacency="replace_one")
+    # Log of the largest ratio of (1-q) N(0) + q N(high) to its neighbour (all at 0).
+    largest = math.log1p(q * math.expm1(0.4))
+    # Data sets at high and 0 lose this much, and none loses more than 0.4.
+    assert found.lower <= 0.4
+    assert largest - 1e-6 <= found.upper
+    assert found.lower == pytest.approx(largest, abs=1e-6)
+    opposite = fp.Laplace(noise_multiplier=2.5, unit="client").sampled(fp.Poisson(q))
+    if q > 0.5:
+        assert fp.epsilon(opposite, delta=1e-9, adjacency="replace_one").lower > 0.5
 
 
 def test_they_are_attacked_and_tried_out():

@@ -142,6 +142,13 @@ def test_facts_and_rounds_come_back(path):
     assert run_of(read.rounds) == GAUSS + SMP
 
 
+def test_a_claim_without_delta_is_read_again(tmp_path):
+    path = tmp_path / "run.ledger"
+    with new(path, claim=(0.45, 0.0)):
+        pass
+    assert Ledger.open(path).claim == (0.45, 0.0)
+
+
 def test_the_seed_policy_is_told(path, tmp_path):
     with new(path) as ledger:
         assert (ledger.seed_policy, ledger.reproducible) == ("operating system", False)

@@ -78,6 +78,14 @@ def optimal_delta(target, guarantees):
 # ---- the pair
 
 
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_more_infinite_loss_than_delta_has_no_epsilon(rounds):
+    """Of both orders: the first one's answer is the floor of the second."""
+    stated = fp.ApproximateDp(guarantees=((0.5, 0.01),), adjacency="add_remove")
+    found = fp.epsilon(stated.sampled(fp.Poisson(0.2)) * rounds, delta=1e-3, adjacency="add_remove")
+    assert found.upper == math.inf
+
+
 def test_one_guarantee_is_randomised_response_with_leaks():
     pair = stated_pair(((0.7, 0.01),))
     assert pair.infinite == pair.vanishing == 0.01 and pair.support().symmetric

@@ -258,8 +258,8 @@ class CoarseLattice:
             return None
         short = count_of(curve) <= _SHORT and curve.components().different <= _KINDS
         # A lattice of large losses has many points.
-        compared = max(level for level in (question.floor, question.ceiling) if level < math.inf)
-        if not short or compared > _SMALLEST * Lattices.first_step(question):
+        levels = [level for level in (question.floor, question.ceiling) if level < math.inf]
+        if not short or not levels or max(levels) > _SMALLEST * Lattices.first_step(question):
             return None
         if all(one.moments().part() is None for one, _ in curve.components().rounds):
             return None
