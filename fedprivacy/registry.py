@@ -308,7 +308,8 @@ class _Walk:
             _fail(where, f"more than {MAX_NODES} values in one record")
 
     def _unknown(self, name: object, where: str) -> NoReturn:
-        _fail(where, f"unknown type {name!r}; known are {listed(self.registry)}")
+        way_out = "import the file that defines and registers it"
+        _fail(where, f"unknown type {name!r}; {way_out}, or use one of {listed(self.registry)}")
 
 
 def _check_version(name: str, version: object, where: str) -> None:

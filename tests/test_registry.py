@@ -115,7 +115,11 @@ def leaf(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (leaf(type="Tree"), "unknown type 'Tree'; known are 'Leaf' or 'Node'"),
+        (
+            leaf(type="Tree"),
+            "unknown type 'Tree'; import the file that defines and registers it, or use one of "
+            "'Leaf' or 'Node'",
+        ),
         (leaf(type="builtins.eval"), "unknown type"),
         (leaf(type=["Leaf"]), "unknown type"),
         (leaf(version=2), "version 2"),
