@@ -62,6 +62,7 @@ class Mesh:
             nearer corner.
         group: the same part for arcs whose triangles share a pair; these are not divided either if
             they are at most twice the edge.
+        zeroed: length of the arcs of a zeroed unit, whose bounds err in proportion to it.
         knots: spacing of the losses where profiles are computed, relative to the loss.
         gap: part of the distance from the fold to the attained number that lattice rounding may
             use.
@@ -70,22 +71,23 @@ class Mesh:
     edge: float
     growth: float
     group: float
+    zeroed: float
     knots: float
     gap: float
 
 
 MESHES = (
-    Mesh(0.1, 0.2, 0.5, 0.03, 0.01),
-    Mesh(0.05, 0.12, 0.5, 0.015, 0.001),
-    Mesh(0.0125, 0.1, 0.25, 0.01, 0.0005),
-    Mesh(0.00625, 0.05, 0.25, 0.008, 0.0002),
+    Mesh(0.1, 0.2, 0.5, 0.05, 0.03, 0.01),
+    Mesh(0.05, 0.12, 0.5, 0.025, 0.015, 0.001),
+    Mesh(0.0125, 0.1, 0.25, 0.0125, 0.01, 0.0005),
+    Mesh(0.00625, 0.05, 0.25, 0.00625, 0.008, 0.0002),
 )
 _CORNERS = 0.005
 """Spacing of the knots of the two corners, whose profiles are closed forms."""
 _NO_FLOOR = Down(0.0)
 _TOO_LARGE = "a lattice would be too large"
-_SLOWER = 4.0
-"""How much longer the next mesh takes than the last, approximately."""
+_SLOWER = 2.0
+"""How much longer the next mesh takes than the last, at least."""
 
 
 def serves(question: Question) -> bool:
@@ -150,13 +152,16 @@ def _narrowed(
     meshes: Sequence[Mesh],
 ) -> Interval:
     """Return the interval after one mesh after another, until it is narrow, or time short."""
+    took = 0.0
     for mesh in meshes:
         if _close(question, best, floor):
             break
+        # What coarser meshes have narrowed stays.
+        if clock.left() < _SLOWER * took:
+            return best._replace(reason=LATE)
         begun = clock.now()
         try:
             high = high_of(mesh, best)
-        # What coarser meshes have narrowed stays.
         except LateError:
             return best._replace(reason=LATE)
         except (TooLarge, NoMoments, FloatingPointError):
@@ -164,8 +169,6 @@ def _narrowed(
         if high < best.high:
             best = best._replace(high=high, method=METHOD)
         took = clock.now() - begun
-        if clock.left() < _SLOWER * took:
-            return best._replace(reason=LATE)
     return best
 
 
@@ -309,9 +312,9 @@ def _groups_of_triangles(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[
 
 def _groups_of_zeroed(one: Triangles, mesh: Mesh, losses: Array) -> Iterator[Array]:
     """Yield profiles above those of all pairs of a zeroed unit with x and y in a range of arcs."""
-    for group in _arcs(2.0 * mesh.edge, mesh.group, (0.0, math.pi)):
+    for group in _arcs(2.0 * mesh.edge, mesh.growth, (0.0, math.pi)):
         most = np.zeros(len(losses))
-        for low, high in _arcs(mesh.edge, mesh.growth, group):
+        for low, high in _arcs(mesh.zeroed, 0.0, group):
             gram = above_zeroed(one.mu, -math.cos(low), -math.cos(high))
             products = gram.swap() if one.turned else gram
             most = np.maximum(most, excess(products, one.q, losses))

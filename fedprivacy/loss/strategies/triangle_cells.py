@@ -87,7 +87,7 @@ class TriangleProfiles:
     Args:
         mu: diameter of the circle.
         q: sampling probability.
-        losses: shape (k,), increasing, symmetric about 0.
+        losses: shape (k,), increasing, symmetric about 0, at most 600.
     """
 
     mu: float
@@ -189,7 +189,8 @@ class Boxes:
         """
         for share in _SHARES.tolist():
             rest = 1.0 - share
-            level = share * log_c + rest * far
+            # At a = 1 c is 0: then only the half-plane of a says something.
+            level = rest * far + (share * log_c if share > 0.0 else 0.0)
             # Squares of the normal, |u - rest v|^2.
             near = self.uu_low - 2 * rest * self.uv_high + rest * rest * self.vv_low
             wide = self.uu_high - 2 * rest * self.uv_low + rest * rest * self.vv_high
@@ -214,7 +215,7 @@ def _second_derivatives(r: float, q: float, far: Array, boxes: Boxes) -> tuple[A
     r^2 (G1^2 - 1) - r G2. The integrals are over half-planes that contain {P > a Q}.
     """
     with np.errstate(divide="ignore", over="ignore"):
-        log_c = np.maximum(np.log(np.expm1(far)) + math.log((1.0 - q) / q), -1e6)
+        log_c = np.log(np.expm1(far)) + math.log((1.0 - q) / q)
     from_u, from_v = np.full((2, len(boxes.uu_low), boxes.uu_low.shape[1], len(far)), -np.inf)
     for one, other in boxes.half_planes(log_c, far):
         from_u, from_v = np.maximum(from_u, one), np.maximum(from_v, other)
