@@ -148,6 +148,16 @@ def test_the_game_closes_the_gap_of_zeroed_units():
     assert "C u or 0" in game.witness
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("z", "rounds", "width"), [(3.0, 5, 1e-3), (0.7, 3, 4e-3)])
+def test_few_rounds_of_a_zeroed_unit_are_as_narrow_as_can_be_asked(z, rounds, width):
+    """Between the corners no pair loses much less: there the arcs alone decide."""
+    found = fp.delta(
+        run(1, 2, z, rounds), epsilon=0.3, adjacency="zero_out", accountant="game", deadline=60.0
+    )
+    assert found.upper - found.lower < width * found.upper
+
+
 def given_way_above(loss: float, mu: float, q: float) -> mpmath.mpf:
     """Return the profile of the pair that gives way at e^loss, loss > 0, to so many digits."""
     mu, q, a = mpmath.mpf(mu), mpmath.mpf(q), mpmath.exp(mpmath.mpf(loss))
