@@ -137,7 +137,7 @@ def test_every_question_takes_them():
 
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
 def test_numbers_of_one_sign_are_not_taken_for_opposite_ones(q):
-    """The pair is that of a Laplace sum, whose unit can also send -C: twice as far apart."""
+    """A Laplace sum has the same pair, and its units can also send -C."""
     found = fp.epsilon(Bounded(0.4).sampled(fp.Poisson(q)), delta=1e-9, adjacency="replace_one")
     # Log of the largest ratio of (1-q) N(0) + q N(high) to its neighbour (all at 0).
     largest = math.log1p(q * math.expm1(0.4))

@@ -80,7 +80,7 @@ def optimal_delta(target, guarantees):
 
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_more_infinite_loss_than_delta_has_no_epsilon(rounds):
-    """Of both orders: the first one's answer is the floor of the second."""
+    """The answer of the first order is the floor of the second."""
     stated = fp.ApproximateDp(guarantees=((0.5, 0.01),), adjacency="add_remove")
     found = fp.epsilon(stated.sampled(fp.Poisson(0.2)) * rounds, delta=1e-3, adjacency="add_remove")
     assert found.upper == math.inf

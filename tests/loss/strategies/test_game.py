@@ -150,8 +150,8 @@ def test_the_game_closes_the_gap_of_zeroed_units():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("z", "rounds", "width"), [(3.0, 5, 1e-3), (0.7, 3, 4e-3)])
-def test_few_rounds_of_a_zeroed_unit_are_as_narrow_as_can_be_asked(z, rounds, width):
-    """Between the corners no pair loses much less: there the arcs alone decide."""
+def test_few_rounds_of_a_zeroed_unit_have_narrow_intervals(z, rounds, width):
+    """Pairs between the corners lose almost as much, so short arcs are needed."""
     found = fp.delta(
         run(1, 2, z, rounds), epsilon=0.3, adjacency="zero_out", accountant="game", deadline=60.0
     )
