@@ -77,8 +77,8 @@ class Mesh:
 
 
 MESHES = (
-    Mesh(0.1, 0.2, 0.5, 0.05, 0.03, 0.01),
-    Mesh(0.05, 0.12, 0.5, 0.025, 0.015, 0.001),
+    Mesh(0.1, 0.2, 0.5, 0.1, 0.03, 0.01),
+    Mesh(0.05, 0.12, 0.5, 0.05, 0.015, 0.001),
     Mesh(0.0125, 0.1, 0.25, 0.0125, 0.01, 0.0005),
     Mesh(0.00625, 0.05, 0.25, 0.00625, 0.008, 0.0002),
 )
@@ -222,7 +222,7 @@ class _Board:
     def low(self, known: Interval) -> Down:
         """Return the number that the two corners attain, each played where it is worse."""
         # Two pairs cost little, so they get a much finer step than the many pairs above.
-        step = self.step(0.1 * self.question.off(known, 0.001, self.tilt))
+        step = self.step(0.2 * self.question.off(known, 0.001, self.tilt))
         tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
         above, below = self.one.corners
         # S has much mass at its smallest losses, its swap at its largest. These are merged last, or
