@@ -254,7 +254,7 @@ def read_data(
     # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
-            _check_beside(data, kind, name, stated)
+            _check_around_state(data, kind, name, stated)
             trace = _read_by(reader, data, origin(kind), name)
             return _with_unclear(_without_answers(trace, stated), texts, claim)
     inside = runs.states_in(data)
@@ -299,7 +299,7 @@ def _with_unclear(trace: Trace, texts: list[str | remarks.Doubt], claim: Claim) 
     return replace(trace, unclear=(*trace.unclear, *map(repr, found)))
 
 
-def _check_beside(data: Any, kind: str, name: str, stated: Stated) -> None:
+def _check_around_state(data: Any, kind: str, name: str, stated: Stated) -> None:
     """Check the fields next to the state of an Opacus accountant; other formats have none."""
     if isinstance(data, dict) and opacus.INSIDE in data:
         _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)

@@ -97,9 +97,9 @@ class TriangleProfiles:
 
     def most(self, cells: list[Square]) -> Array:
         """Return a bound of the profiles of all triangles in the squares, shape (k,)."""
-        beside = self._between(cells)
+        allowed = self._between(cells)
         found = np.zeros(len(self.losses))
-        for (g, b), more in zip(cells, beside, strict=True):
+        for (g, b), more in zip(cells, allowed, strict=True):
             corners = [self.at(one, other) for one in g for other in b]
             found = np.maximum(found, np.max(corners, axis=0) + more)
         return found

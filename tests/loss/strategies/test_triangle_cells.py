@@ -74,10 +74,10 @@ def test_corners_are_exact_and_the_middle_is_near_their_mean(seed):
     for corner, value in zip(corners, values, strict=True):
         assert profiles.at(*corner) == pytest.approx(value, abs=1e-11)
         assert np.all(profiles.at(*corner) >= value - 1e-13)
-    (beside,) = profiles._between([square])
+    (allowed,) = profiles._between([square])
     middle = exact(mu, q, g + 0.5 * side, b + 0.5 * side)
-    assert np.all(middle <= np.mean(values, axis=0) + beside + 1e-13)
-    assert beside.max() <= 2.0 * q * (1.0 + mu * mu) * side * side
+    assert np.all(middle <= np.mean(values, axis=0) + allowed + 1e-13)
+    assert allowed.max() <= 2.0 * q * (1.0 + mu * mu) * side * side
 
 
 def test_the_middle_may_lie_above_the_mean_of_the_corners():
@@ -87,9 +87,9 @@ def test_the_middle_may_lie_above_the_mean_of_the_corners():
     square = ((g - 0.5 * side, g + 0.5 * side), (b - 0.5 * side, b + 0.5 * side))
     corners = [exact(mu, q, x, y) for x in square[0] for y in square[1]]
     above = exact(mu, q, g, b) - np.mean(corners, axis=0)
-    (beside,) = profiles._between([square])
-    assert above.max() > 0.02 * beside.max()
-    assert np.all(above <= beside)
+    (allowed,) = profiles._between([square])
+    assert above.max() > 0.02 * allowed.max()
+    assert np.all(above <= allowed)
 
 
 @pytest.mark.parametrize(("edge", "growth"), [(0.3, 0.5), (0.05, 0.2)])
